@@ -1,4 +1,4 @@
-"""How the inputs of a batch are put together, and its outputs taken apart, where rows one behind the other will not do.
+"""How the inputs of a batch are gathered and its outputs scattered, where a batch is more than its joined rows.
 
 Source: ``allow_ragged_batch``, ``batch_input`` and ``batch_output`` of the model configuration, and the parameters
 ``batching.<tensor>``, which are Naiad's own (docs/batching.md).
@@ -41,7 +41,7 @@ class PadSpec:
         dims: the padded dims, counted from 0 behind the batch dimension.
         value: what is added.
         multiple: sizes are rounded up to it.
-        buckets: the sizes that there are, ascending; empty for any size.
+        buckets: the allowed sizes, ascending; empty for any size.
         mask: the model's input that says which elements are the request's own, "" for none; ``mask_dtype`` is its type.
     """
 
@@ -57,6 +57,7 @@ class PadSpec:
         for bucket in self.buckets:
             if longest <= bucket:
                 return bucket
+        # Longer than every bucket too: the item keeps its size, since none of them would hold it.
         return -(-longest // self.multiple) * self.multiple
 
     def shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -83,15 +84,16 @@ class UnpadSpec:
 
     def sizes(self, own: Sequence[int]) -> list[int]:
         """The sizes of the output that belong to requests whose inputs have these sizes."""
+        # In integers: floats would round some sizes up that are exact.
         over, under = self.scale.as_integer_ratio()
         return [-(-size * over // under) for size in own]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchAssembly:
-    """All of it for one model. ``scattered`` has, for outputs that are split by the shapes of an input, that input.
+    """The assembly of one model's batches. ``scattered`` maps outputs to the inputs by whose shapes they are split.
 
-    ``is_whole``: batches come put together and leave whole, as those do that a framework's process runs.
+    ``is_whole``: batches arrive joined and leave whole, as in a framework worker.
     """
 
     ragged: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""The specification that a backend gets of a model whose batches are put together in another way than row by row."""
+"""The specification that a backend gets for a model whose batches are more than joined rows."""
 
 from __future__ import annotations
 

@@ -16,16 +16,17 @@ BATCH_ERROR: Final = "batch_error"
 """A parameter: the handling of a batch that failed, ``split`` or ``fail``."""
 SPLIT: Final = "split"
 FAIL: Final = "fail"
+# Numbers of this many digits fit 64 bits.
 _DIGITS: Final = 18
 
 
 def gets_requests_apart(config: Any) -> bool:
-    """Whether its backend is given requests and no batches: Python models, and models of Python-based backends."""
+    """Whether the backend gets single requests in place of batches: Python models and Python-based backends."""
     return bool(config.backend == "python" or config.runtime == PYTHON_RUNTIME)
 
 
 def assembly(config: Any) -> BatchAssembly | None:
-    """How batches of a valid model are put together; None where rows one behind the other will do."""
+    """How batches of a valid model are assembled; None where their rows are joined."""
     if is_ensemble(config) or gets_requests_apart(config):
         return None
     found = BatchAssembly(
@@ -47,6 +48,7 @@ def _given_back(config: Any) -> dict[str, str]:
     """Outputs of the backend ``identity``, which gives each ragged input back as it came, with that input."""
     if config.backend != "identity":
         return {}
+    # A ragged input reaches the backend as one row of elements, which cannot be split by rows: its shapes split it.
     pairs = zip(config.input, config.output, strict=False)
     return {made.name: given.name for given, made in pairs if given.allow_ragged_batch and not given.optional}
 
@@ -80,7 +82,7 @@ def max_batch_bytes(config: Any) -> int:
     """The parameter ``max_batch_bytes``, 0 for no limit.
 
     Raises:
-        ValueError: it is no such number; the text is what it is.
+        ValueError: it is not a number of at least 1; the error's text is the value.
     """
     if BATCH_BYTES not in config.parameters:
         return PADDED_BATCH_BYTES if any(options_of(config, tensor.name) is not None for tensor in config.input) else 0

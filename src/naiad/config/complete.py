@@ -98,7 +98,7 @@ def _stated_format(config: Any, folder: Path | None) -> ModelFormat | None:
         and (not config.platform or f.platform == config.platform)
     ]
     if not matching and config.platform not in PLATFORMS:
-        # A platform that is no known one says nothing about the file.
+        # An unknown platform says nothing about the file.
         matching = [f for f in FORMATS if f.backend == config.backend]
     by_name = format_by_suffix(config.default_model_filename)
     preferred = [f for f in matching if f == by_name] or [f for f in matching if _present(f, folder)] or matching
@@ -121,6 +121,7 @@ def _fill(config: Any, form: ModelFormat) -> None:
 def _complete_from_name(config: Any, source: ModelSource, folder: Path | None) -> None:
     """A model called ``x.<backend>`` is run by that backend."""
     if config.default_model_filename:
+        # The rules then say that platform and backend are missing.
         return
     backend = config.name.partition(".")[2]
     if not backend:

@@ -18,7 +18,7 @@ class StepSpec:
     Attributes:
         index: its place in the configuration, from 0.
         model: the name of the model that it runs, with its namespace before it where the step names one.
-        version: the version that it runs; None for the one that requests without a version get.
+        version: the version that it runs; None for the default of requests without a version.
         inputs, outputs: pairs of a name in the model and a tensor of the ensemble, by name.
     """
 
@@ -66,6 +66,7 @@ def _step(index: int, step: Any) -> StepSpec:
         model=f"{step.model_namespace}/{step.model_name}" if step.model_namespace else step.model_name,
         # The protocol buffer's default is 0, which no version has: the reference says that it is not loaded.
         version=None if step.model_version == -1 else step.model_version,
+        # Sorted, since the maps of a message have no order, and equal configurations give equal specifications.
         inputs=tuple(sorted(step.input_map.items())),
         outputs=tuple(sorted(step.output_map.items())),
     )

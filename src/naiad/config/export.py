@@ -1,7 +1,7 @@
 """The configuration as the protocol's configuration endpoint shows it.
 
 Every field is there, also the empty ones; messages and members of a ``oneof`` only when set. 64-bit integers are JSON
-numbers and enumerations are names. Source: recorded answers of the reference server.
+numbers and enumerations are names. Source: recorded responses of the reference server.
 """
 
 from __future__ import annotations

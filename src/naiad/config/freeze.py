@@ -15,6 +15,7 @@ from naiad.tensor.dtypes import BY_CONFIG
 
 MAX_WAIT: Final = "priority-max-wait-microseconds"
 """A parameter of models with priorities: a request that waited this long is served before any other."""
+# A thousand times as many nanoseconds still fit 64 bits.
 _DIGITS: Final = 15
 
 
@@ -67,7 +68,7 @@ def max_wait_ns(config: Any) -> int:
     """The parameter ``priority-max-wait-microseconds`` in nanoseconds, 0 where it is not set.
 
     Raises:
-        ValueError: it is no such number; the text is what it is.
+        ValueError: it is not a whole number of microseconds; the error's text is the value.
     """
     text = config.parameters[MAX_WAIT].string_value if MAX_WAIT in config.parameters else "0"
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
@@ -77,6 +78,7 @@ def max_wait_ns(config: Any) -> int:
 
 def _tensor(tensor: Any, max_batch_size: int) -> TensorSpec:
     dims = tuple(tensor.dims)
+    # Only the message of an input has this field.
     is_input = "optional" in tensor.DESCRIPTOR.fields_by_name
     return TensorSpec(
         name=tensor.name,
@@ -116,6 +118,7 @@ def _queue(config: Any) -> QueueSpec | None:
     policy = _queue_policy(batching.default_queue_policy)
     found = batching.priority_queue_policy if levels else {}
     policies = {level: _queue_policy(found[level]) for level in sorted(found)}
+    # Such a model gets the plain queue, which knows neither levels nor deadlines.
     if levels <= 1 and not policies and policy == QueuePolicySpec():
         return None
     return QueueSpec(levels, batching.default_priority_level, policy, policies, max_wait_ns(config))

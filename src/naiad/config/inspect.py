@@ -71,9 +71,11 @@ def _message(entries: Iterable[Entry], descriptor: Descriptor, path: str, result
         if found is None:
             result.findings.append(Finding(_unknown_field(entry.name, descriptor, path), entry.line))
             continue
+        # Inside a list null is no element, and refused below.
         if entry.form is ValueForm.EMPTY and not entry.listed:
             continue
         prefix = f"{path}.{found.name}" if path else found.name
+        # The first element stands for its list.
         result.places.setdefault(prefix, (entry.line, entry.column))
         if _is_map(found):
             _map(entry, found, prefix, result)
@@ -87,6 +89,7 @@ def _message(entries: Iterable[Entry], descriptor: Descriptor, path: str, result
 
 
 def _field(descriptor: Descriptor, entry: Entry) -> FieldDescriptor | None:
+    # protobuf's JSON takes names in camel case; in the text format its own parser refuses them afterwards.
     return descriptor.fields_by_name.get(entry.name) or descriptor.fields_by_camelcase_name.get(entry.name)
 
 
@@ -181,6 +184,7 @@ def _enum(entry: Entry, enum: EnumDescriptor, path: str, result: Inspection) -> 
 
 
 def _number(value: object) -> int | None:
+    # Python reads 1_000 and True as integers, protobuf does not.
     if isinstance(value, bool) or "_" in str(value):
         return None
     try:
@@ -195,6 +199,7 @@ def _fits(value: object, found: FieldDescriptor) -> bool:
         return isinstance(value, bool)
     if kind == FieldDescriptor.CPPTYPE_STRING:
         return isinstance(value, str)
+    # A text may be a number: protobuf's JSON takes numbers in quotes.
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return False
     try:
@@ -212,6 +217,7 @@ def _token_fits(entry: Entry, found: FieldDescriptor) -> bool:
     if entry.form is ValueForm.TEXT:
         return False
     if kind in _INTEGERS | _UNSIGNED:
+        # The text format takes a leading 0 as octal, which Python's ``int`` refuses.
         return _OCTAL.fullmatch(word) is not None or _is_integer(word, kind)
     if kind == FieldDescriptor.CPPTYPE_BOOL:
         return word.lower() in ("true", "false", "t", "f") or _number(word) in (0, 1)
@@ -219,6 +225,7 @@ def _token_fits(entry: Entry, found: FieldDescriptor) -> bool:
 
 
 def _is_integer(word: str, kind: int) -> bool:
+    # The text format allows spaces behind the sign.
     number = _number("".join(word.split()))
     return number is not None and _in_range(number, kind)
 

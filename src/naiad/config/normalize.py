@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 DEFAULT_SEQUENCE_IDLE_US = 1_000_000
+# The reference runs two instances of these on the CPU unless the configuration says otherwise.
 _TWO_CPU_INSTANCES = frozenset({"onnxruntime", "tensorflow"})
 _CPU_BACKENDS = frozenset({"identity", "python"})
 """Backends whose instances run on the CPU unless the configuration says otherwise."""

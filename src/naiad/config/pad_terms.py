@@ -27,7 +27,7 @@ _Read = TypeVar("_Read")
 
 
 class PadTermsError(ValueError):
-    """A text is no such term; the message completes "... is 'pad(': "."""
+    """A text is not such a call; the message completes "... is 'pad(': "."""
 
 
 def read_pad(text: str, dims: Sequence[int], dtype: DataType) -> PadSpec:
@@ -71,10 +71,12 @@ def _call(text: str, name: str, keywords: Sequence[str], form: str) -> tuple[ast
     try:
         found: ast.expr = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
+        # The parser has a ValueError for a null byte, and the last two for deep nesting.
         raise PadTermsError(f"expected {form}") from None
     if not (isinstance(found, ast.Call) and isinstance(found.func, ast.Name) and found.func.id == name):
         raise PadTermsError(f"expected {form}")
     named = {k.arg: k.value for k in found.keywords if k.arg is not None}
+    # Fewer names than keywords: one is given twice, or is a ``**``, which Python's parser lets pass.
     if len(found.args) != 1 or isinstance(found.args[0], ast.Starred) or len(named) != len(found.keywords):
         raise PadTermsError(f"expected {form}")
     if unknown := [key for key in named if key not in keywords]:
@@ -87,6 +89,7 @@ def _target(found: ast.expr | None) -> tuple[int, tuple[int, ...]]:
     if found is None or (isinstance(found, ast.Name) and found.id == "max"):
         return 1, ()
     if isinstance(found, ast.Call) and isinstance(found.func, ast.Name) and not found.keywords:
+        # One argument more than allowed is enough to refuse them.
         numbers = tuple(_number(argument, found.func.id, 1) for argument in found.args[: _MOST + 1])
         if found.func.id == "multiple" and len(numbers) == 1:
             return numbers[0], ()
@@ -129,12 +132,13 @@ def _said(found: ast.expr) -> str:
     try:
         return ast.unparse(found)
     except RecursionError:
-        # So many signs or brackets are read and not written again.
+        # The parser reads deeper nesting than ``unparse`` can write.
         return "..."
 
 
 def _number(found: ast.expr, what: str, minimum: int) -> int:
     value = found.value if isinstance(found, ast.Constant) else None
+    # ``isinstance`` would take True for 1.
     if type(value) is not int or not minimum <= value < _LARGEST:
         raise PadTermsError(f"{what} has '{_said(found)}', expected a whole number of at least {minimum}")
     return value

@@ -44,6 +44,7 @@ class Violation(NamedTuple):
 
 def parent(path: str) -> str:
     """The path of the message or list that holds ``path``; "" at the top."""
+    # The key of a map may contain dots and brackets.
     if path.endswith('"]'):
         return path[: path.rindex('["')]
     return path[: max(path.rfind("."), path.rfind("["), 0)]

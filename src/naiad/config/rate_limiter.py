@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ResourceSpec:
-    """``count`` of the resource ``name``: of the one that all devices share, or else of the instance's own device."""
+    """``count`` units of the resource ``name``, which all devices share if ``is_global``; else each has its own."""
 
     name: str
     count: int
@@ -32,6 +32,7 @@ NO_LIMITS = RateLimiterSpec()
 def rate_limiter(group: Any) -> RateLimiterSpec:
     """The frozen view of the section; of a resource that is named twice the last counts, as in the reference."""
     found = group.rate_limiter
+    # ``global`` is a keyword of Python.
     last = {(r.name, getattr(r, "global")): r.count for r in found.resources}
     resources = tuple(ResourceSpec(name, count, shared) for (name, shared), count in last.items())
     return RateLimiterSpec(resources, max(1, found.priority))

@@ -111,6 +111,7 @@ def parse_config(text: str, form: ConfigFormat, file: Path | None = None) -> Rea
 
 def _parse_pbtxt(text: str, config: Any, file: Path | None) -> Inspection:
     try:
+        # Before protobuf's parser, which stops at its first finding.
         inspection = inspect(read_text_entries(text), config.DESCRIPTOR, is_text=True)
     except EntrySyntaxError as error:
         # protobuf's own words are what users know and search for, so its parser speaks first.
@@ -145,6 +146,7 @@ def _text_format_error(
     message = _with_hint(str(error), hint)
     if line is None:
         return ConfigError(message, file)
+    # The place is part of the ``ConfigError``.
     finding = message.removeprefix(f"{line}:{column} : ")
     path = inspection.path_at(line, column or 0)
     return ConfigError(f"{finding} (at '{path}')" if path else finding, file, line)
@@ -198,6 +200,7 @@ def _text(file: Path) -> str:
 def _regular_size(file: Path) -> int:
     """The size of a file, in bytes; reading a pipe or a device would wait or never end."""
     found = file.stat()
+    # A folder passes, since the error of reading it says what it is.
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
         raise ConfigError("the configuration is a pipe or a device, expected a plain file", file)
     return found.st_size
@@ -205,6 +208,7 @@ def _regular_size(file: Path) -> int:
 
 def _decoded(content: bytes, file: Path) -> str:
     try:
+        # Some editors write a byte order mark.
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1

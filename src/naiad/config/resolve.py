@@ -61,6 +61,7 @@ def prepare(
     read = read or read_config(source, model_config_name)
     folder = source.versions[version]
     config = type(read.config)()
+    # A copy, since all versions of a model share ``read``.
     config.CopyFrom(read.config)
     if not config.platform and config.backend not in OWN_BACKENDS:
         # The library says which backend runs the model, whatever the backend is called.
@@ -74,7 +75,7 @@ def prepare(
         model_path=_model_path(config, source, folder),
         version_directory=None if source.single_file is not None else folder,
     )
-    # Without a backend there is nobody to ask: an ensemble, or a platform that nobody knows.
+    # No backend completes it further: it is an ensemble, or its platform is unknown.
     if not prepared.backend and (found := problems(prepared)):
         raise ConfigProblemsError(found)
     return prepared
@@ -87,7 +88,7 @@ def _model_path(config: Any, source: ModelSource, folder: Path) -> Path:
 
 
 def problems(prepared: PreparedConfig, *, gpu_count: int = 0) -> list[ConfigError]:
-    """Normalise the configuration of ``prepared`` in place and say everything that is wrong with it."""
+    """Normalise the configuration of ``prepared`` in place; everything that is wrong with it."""
     normalize(prepared.config, gpu_count)
     found = validate(
         prepared.config,
@@ -111,6 +112,7 @@ def problems_without_version(source: ModelSource, read: ReadConfig) -> list[Conf
     if config.max_batch_size == 0:
         # The backend might still set the size that these are compared with.
         config.dynamic_batching.ClearField("preferred_batch_size")
+    # No rule reads the version or the paths.
     return problems(PreparedConfig(config, read.origin, source, 0, folder, folder))
 
 

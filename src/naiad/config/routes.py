@@ -1,4 +1,4 @@
-"""Routes of a model: which of its versions answers a request that names an alias, or no version at all.
+"""Routes of a model: which of its versions serves a request that names an alias, or no version at all.
 
 They come from ``parameters`` of a configuration (``route.alias.<name>``, ``route.split``, ``route.shadow``,
 ``route.shadow.tolerance``) or as JSON over the API; both are read here.
@@ -33,9 +33,9 @@ _FIELDS: Final = ("aliases", "split", "shadow")
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """A version that gets a copy of a ``fraction`` (0 to 1) of the requests; its answers are compared and dropped.
+    """A version that gets a copy of a ``fraction`` (0 to 1) of the requests; its responses are compared and dropped.
 
-    Answers differ when two numbers in the same place are further apart than ``tolerance``.
+    Responses differ when two numbers in the same place are further apart than ``tolerance``.
     """
 
     version: int
@@ -100,7 +100,7 @@ def routes_of_parameters(values: Mapping[str, str]) -> Routes:
 
 
 def changed_by(routes: Routes, change: Mapping[str, Any]) -> Routes:
-    """``routes`` with a change of the API: ``aliases`` are added, or taken away with null; the others are replaced.
+    """``routes`` with a change of the API: ``aliases`` are added, or removed with null; the others are replaced.
 
     Raises:
         InvalidArgumentError: the change is wrong; the text says what.
@@ -132,6 +132,7 @@ def version_of(value: object, what: str) -> int:
 
 
 def _version(text: str, what: str) -> int:
+    # Bounded first: Python refuses to read thousands of digits.
     number = int(text) if len(text) < 20 and text.isascii() and text.isdigit() else 0
     if not 0 < number <= MAX_VERSION:
         raise InvalidArgumentError(f'{what} is "{text[:64]}", expected the number of a version, 1 or more')
@@ -239,6 +240,7 @@ def _float(text: str, what: str) -> float:
 
 
 def _fraction(value: object, what: str) -> float:
+    # Written so that NaN is refused, too.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
         raise InvalidArgumentError(f"{what} must say a fraction above 0 and up to 1")
     return float(value)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 INITIAL_STATES: Final = "initial_state"
 """The folder, in that of the model, where files with initial states lie."""
 MAX_SLOTS: Final = 1 << 16
-"""Sequences that a model has at a time, whatever the configuration says; the others wait."""
+"""The most sequences that a model runs at a time, whatever the configuration says; the others wait."""
 MAX_INITIAL_BYTES: Final = 1 << 30
 _KIND: Final = "CONTROL_SEQUENCE_"
 _VALUES: Final = (
@@ -55,12 +55,12 @@ def sequence_spec(config: Any) -> SequenceSpec | None:
 
 
 def _as_written(value: float) -> float:
-    """What a field of 32 bits was given: 0.6 in it is a bit more, and 3 of 5 would not be enough."""
+    """The number as written: 0.6 in 32 bits is a bit more, and 3 of 5 slots would not be enough."""
     return float(str(np.float32(value)))
 
 
 def _slots(config: Any, candidates: int, rows: int) -> int:
-    """Of each instance; the bound is for all of them together."""
+    """The slots of each instance; ``MAX_SLOTS`` bounds those of all instances together."""
     instances = sum(int(group.count) for group in config.instance_group)
     return max(1, min(int(candidates) if candidates > 0 else rows, MAX_SLOTS // max(1, instances)))
 
@@ -89,7 +89,7 @@ def _state(state: Any, config: Any) -> StateSpec:
 
 
 def run_spec(spec: ModelSpec) -> ModelSpec:
-    """What instances of a model see: its own tensors, those that tell of sequences and those of their states.
+    """The specification for the instances of a model: its own tensors, its controls and its states.
 
     The specification itself for a model without sequences.
     """
@@ -97,6 +97,7 @@ def run_spec(spec: ModelSpec) -> ModelSpec:
         return spec
     controls = {control.tensor.name: control.tensor for control in spec.sequence.controls}
     states = {state.input.name: state.input for state in spec.sequence.states}
+    # Callers may get the output of a state as well: then it is one of the model's own.
     outputs = {s.output.name: s.output for s in spec.sequence.states if s.output.name not in spec.outputs}
     return replace(spec, inputs={**spec.inputs, **controls, **states}, outputs={**spec.outputs, **outputs})
 
@@ -126,6 +127,7 @@ def _read(state: StateSpec, folder: Path, origin: Origin, place: str) -> bytes |
     if not file.resolve().is_relative_to(folder.resolve()):
         raise origin.error(f"initial state '{name}' lies outside the model's folder '{INITIAL_STATES}'", at)
     try:
+        # A pipe would keep the load waiting for a writer.
         if not file.is_file():
             raise FileNotFoundError(2, "No such file or directory")
         if file.stat().st_size > MAX_INITIAL_BYTES:
@@ -137,6 +139,7 @@ def _read(state: StateSpec, folder: Path, origin: Origin, place: str) -> bytes |
     for dim in state.initial_dims:
         elements *= dim
     if dtype.is_bytes:
+        # Elements of BYTES have lengths of their own: whoever makes the tensor checks them.
         return content
     if len(content) < elements * dtype.itemsize:
         raise origin.error(

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 class TensorSpec:
     """One input or output of a model.
 
-    ``dims`` are the configured dims without the batch dimension, -1 where variable. ``shape`` is what a client sends or
-    gets: ``dims`` with a leading -1 when the model batches. ``reshape`` is the shape (without batch) that the model
-    itself sees when the configuration reshapes, else None. ``labels`` are the names of an output's classes: they do not
-    count when tensors are compared.
+    ``dims`` are the configured dims without the batch dimension, -1 where variable. ``shape`` is the shape for clients:
+    ``dims`` with a leading -1 when the model batches. ``reshape`` is the shape (without batch) for the model itself
+    when the configuration reshapes, else None. ``labels`` are the names of an output's classes: they do not count when
+    tensors are compared.
     """
 
     name: str
@@ -67,7 +67,7 @@ class QueueSpec:
 
     Attributes:
         levels: number of priorities, 1 to ``levels``; 0 for one queue without them.
-        default_level: for requests without a priority, or with one that there is not.
+        default_level: for requests without a priority, or with an unknown one.
         policy: of all levels that are not in ``level_policies``.
         max_wait_ns: a request that waited this long is served before any other, whatever its priority; 0 for never.
     """
@@ -113,11 +113,11 @@ class ControlSpec:
 
 @dataclass(frozen=True, slots=True)
 class StateSpec:
-    """A tensor that a model gives back with each request of a sequence, and gets with the next one.
+    """A tensor that a model returns with each request of a sequence, and gets with the next one.
 
     Attributes:
         initial_dims: of what it gets with the first request of a sequence, without the batch dimension.
-        initial_file: where in the model's folder ``initial_state`` that lies; "" for zeros.
+        initial_file: the file with that tensor in the model's folder ``initial_state``; "" for zeros.
         initial: the content of that file, None for zeros; BYTES in their serialised form.
     """
 
@@ -138,7 +138,7 @@ class SequenceSpec:
         max_idle_ns: a sequence without a request for this long has ended.
         minimum_slot_utilization: direct; the part of the slots that are ready before a batch is sent within the delay.
         preferred_batch_sizes: oldest; sorted.
-        iterative: a request without an id is a sequence of its own, and may be given back to be run again.
+        iterative: a request without an id is a sequence of its own, and its model may have it run again.
     """
 
     oldest: bool
@@ -169,13 +169,13 @@ class InstanceGroupSpec:
 class ModelSpec:
     """A model configuration as the running server uses it. ``max_batch_size`` 0 means no batch dimension.
 
-    ``queue`` is None where requests are served in the order of arrival, without any limit. ``is_cached`` says that
-    answers may come from the response cache. ``sequence`` is None for a model without sequences; ``inputs`` and
+    ``queue`` is None where requests are served in the order of arrival, without any limit. With ``is_cached``
+    responses may come from the response cache. ``sequence`` is None for a model without sequences; ``inputs`` and
     ``outputs`` are those of clients, without controls and states. ``accelerators`` are the names under
     ``optimization.execution_accelerators``, those for GPUs first. ``assembly`` is None where a batch is the rows of its
     requests, one behind the other. ``max_batch_bytes`` is 0 for no limit. ``splits_failed`` says that a batch that
     failed is run again in parts. ``ensemble`` is the graph of a model that is made of other models, None for the rest;
-    ``depth`` is how far such models lie inside each other, 1 for one that is made of plain models.
+    ``depth`` is how deep ensembles are nested: 1 for an ensemble of plain models.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """The features of the protocol that this version does not support yet, in one table.
 
-A model that asks for any of it is refused when it is loaded: without it the answers would differ from what was asked
-for. What only tunes GPUs, TensorRT or the first-response histogram (all off) changes none and passes.
+A model that asks for any of it is refused when it is loaded: without it the responses would differ from what was asked
+for. Settings that only tune GPUs, TensorRT or the first-response histogram (all off) change none and pass.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ def _custom_operators(config: Any) -> Iterator[str]:
 
 
 def _runtime(config: Any) -> Iterator[str]:
+    # Configurations for the reference may name the library of their own backend.
     if config.runtime not in ("", f"libtriton_{config.backend}.so", PYTHON_RUNTIME):
         yield "runtime"
 

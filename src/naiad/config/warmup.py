@@ -30,10 +30,10 @@ class WarmupInput:
 
     Attributes:
         dtype: None when the configuration does not say.
-        dims: without the batch dimension, as written; -1 is left to be refused.
+        dims: without the batch dimension, as written; the load refuses -1.
         source: None when the configuration does not say.
         file: for ``DataSource.FILE`` its path in the model's folder ``warmup``.
-        is_control: it tells of a sequence and is no input of the configuration.
+        is_control: it is a control of sequences, and no input of the configuration.
     """
 
     name: str

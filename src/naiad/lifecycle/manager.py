@@ -91,6 +91,7 @@ class ModelManager:
         self._keys = ModelKeys(self._catalog, self.names, self.entries)
         self._is_explicit = is_explicit
         self._operations = Operations()
+        # A version that has drained frees memory, for which loads may wait: they look again.
         self._draining = Draining(self._operations.graph.notify)
         permits = LoadPermits(load_threads)
         self._in_place = InstanceGroupUpdate(settings, permits)
@@ -99,6 +100,7 @@ class ModelManager:
         self._quota = UploadQuota()
         self._fetching = asyncio.Semaphore(FETCHES)
         graph = self._operations.graph
+        # Without a budget no ensemble waits for memory, so none has to wait for its turn.
         self._ensembles = Ensembles(self, self._keys, settings, graph, in_turn=bool(memory.budget_bytes))
         loads = VersionLoader(self, settings, permits, self._operations, self._ensembles, self.custom_metrics)
         self.versions = VersionSwap(loads, self._draining, self._ensembles.look_soon)
@@ -122,6 +124,7 @@ class ModelManager:
 
     async def load_all(self, sources: Iterable[ModelSource | RemoteModel]) -> None:
         """Try to load every model; the outcome of each is in ``entries`` and in the log."""
+        # All entries before the first load: an ensemble finds the members of its own namespace that have yet to begin.
         found = list(sources)
         for source in found:
             self._entry(source.key)
@@ -143,10 +146,12 @@ class ModelManager:
             try:
                 found = await self._first(source)
             except Exception as error:
+                # A broken model must not end the start of the others.
                 self.refuse(source.key, as_load_error(error))
                 return
             async with self._trying(self._entry(source.key), found) as entry:
                 try:
+                    # Models of the start do not make room for each other: all of them are wanted.
                     async with self.memory.room(entry, found, operation, evicts=False):
                         await self.versions.load_first(entry, found, operation)
                 except NaiadError as error:
@@ -197,6 +202,7 @@ class ModelManager:
         self._check_explicit()
         problem: NaiadError | None = None
         for key in await self._keys_of(name, overrides, asker):
+            # Even if the load finds nothing to do: the model is no longer there for its ensemble alone.
             self._ensembles.wanted(key)
             try:
                 await self._load_one(key, overrides, asker)
@@ -205,6 +211,7 @@ class ModelManager:
                 problem = problem or error
         if problem is not None:
             raise problem
+        # That wait has no edge in the wait-for graph, so a model that loads must not begin it.
         if asker is None:
             # The ensembles that lacked it are loaded before the caller has the response.
             await self._ensembles.settled()
@@ -228,11 +235,13 @@ class ModelManager:
         is_asked: bool = True,
     ) -> None:
         """Load one model, in any mode; with ``only_missing`` nothing happens when it serves by then."""
+        # Counted while the operation is queued too: the files are in memory from now on.
         with self._quota.holding(name, overrides.size):
             async with self._turn(name, asker, is_asked=is_asked) as operation:
                 await self._load_found(name, overrides, only_missing, operation)
 
     async def _load_found(self, name: str, overrides: Overrides, only_missing: bool, operation: Operation) -> None:
+        # Asked in its turn: the operation before it may have loaded the model.
         if only_missing and not self.is_loadable(name):
             return
         if only_missing:
@@ -245,6 +254,7 @@ class ModelManager:
         find = partial(self._settings.finder.find, self._catalog, name, overrides, known, may_be_old)
         found = await self._find(name, in_thread(find))
         async with self._trying(self._entry(name), found) as entry:
+            # An ensemble with borrowed members is loaded all the same: those of its own namespace may have come.
             if found.files is not None and found.files == known and not self._ensembles.borrows(name):
                 note(entry.ready(), "")
                 return
@@ -275,15 +285,19 @@ class ModelManager:
             try:
                 found = await self._find(name, self._first(source, known))
                 async with self._trying(self._entry(name), found) as entry:
+                    # Remote files are known by their folder in the mirror: the same folder has the same content.
                     if not isinstance(source, ModelSource) and found.files == known:
                         note(entry.ready(), "")
                     else:
                         await self._take_up(entry, found, operation, unchanged)
             except UnavailableError:
+                # No fault of the model: polling tries it again.
                 raise
             except NaiadError as error:
+                # Polling fetches again after an error of the store, and leaves a broken model alone until it changes.
                 if isinstance(error.__cause__, StoreError):
                     raise error.__cause__ from None
+                # All other problems were noted where they were found.
                 if isinstance(error, TooLargeError):
                     self.note_problem(name, error)
                 # Of a model without a version that served, the versions that could be loaded serve.
@@ -298,6 +312,7 @@ class ModelManager:
             yield entry
         finally:
             if (folder := found.folder) is not None:
+                # In a thread: this calls the model's repository agents, and may remove files.
                 await in_thread(folder.tried, any(v.folder is folder for v in entry.ready()))
             self._unknown.note(entry.name)
 
@@ -324,6 +339,7 @@ class ModelManager:
                 await self.versions.replace(entry, found, operation, known)
             else:
                 problem = await self.versions.load_first(entry, found, operation)
+        # After ``room``, which has measured the versions that could be loaded: they serve all the same.
         if problem is not None:
             raise load_failed(entry.name, entry.versions.values(), problem)
 
@@ -342,6 +358,7 @@ class ModelManager:
         self._check_explicit()
         for key in self._keys.known(name):
             async with self._turn(key, asker, undoes=True):
+                # Now: an ensemble that is unloaded has no members any more.
                 members = self._ensembles.members_of_entry(key) if unload_dependents else ()
                 self._ensembles.not_wanted(key)
                 self._unload(key)
@@ -354,6 +371,7 @@ class ModelManager:
         name = self._keys.one_seen(name)
         async with self._turn(name, asker, is_asked=False) as operation:
             entry = self.entries.get(name)
+            # The start tries each model once: a member that failed is not tried again for its ensemble.
             is_tried = entry is not None and (entry.serving is not None or (entry.has_failed and not self.loaded))
             if is_tried or not (self._is_explicit or self.loadable_key(name)):
                 return False
@@ -380,6 +398,7 @@ class ModelManager:
     def retire_ensemble(self, entry: ModelEntry, version: VersionEntry, problem: NaiadError) -> None:
         logger.warning("unloading '%s' version %d: %s", entry.name, version.version, problem)
         entry.files = None
+        # A missing member counts as an unload, any other problem as a failed load (``VersionEntry.was_unloaded``).
         if isinstance(problem, MissingMemberError):
             version.reason_gone = f"{UNLOADED}: {problem}"
         else:
@@ -388,6 +407,7 @@ class ModelManager:
         entry.choose_serving()
 
     def begin_again(self, name: str) -> asyncio.Task[None]:
+        # Without a callback: the load notes its error in the index and in the log.
         return self._begin(self._load_one(name, is_asked=False), lambda error: None)
 
     def _unload(self, name: str) -> None:
@@ -398,6 +418,7 @@ class ModelManager:
         entry.files = None
         note((v for v in entry.versions.values() if v.state is ModelState.UNAVAILABLE), UNLOADED)
         self.versions.retire_all(entry)
+        # Routes outlast the versions that they name.
         if not entry.versions and entry.routing is None:
             del self.entries[name]
         self._unknown.note(name)
@@ -405,6 +426,7 @@ class ModelManager:
     def begin_load(self, name: str, overrides: Overrides, done: Done, asker: RequestingVersion | None = None) -> None:
         """Start ``load_model``; ``done`` gets its error, or None."""
         if self.demand is not None:
+            # Before the operation's turn: requests that come until then may wait for this load.
             for key in self._keys.seen(name):
                 self.demand.allow(key)
         self._begin(self.load_model(name, overrides, asker), done)
@@ -414,6 +436,7 @@ class ModelManager:
     ) -> None:
         """Start ``unload_model``; ``done`` gets its error, or None."""
         if self.demand is not None and self._is_explicit:
+            # Before the operation's turn too. Known names only: callers could make up any number of others.
             for key in self.names.known.intersection(self._keys.seen(name)):
                 self.demand.withhold(key)
         self._begin(self.unload_model(name, unload_dependents, asker), done)
@@ -426,6 +449,7 @@ class ModelManager:
     def is_loadable(self, name: str) -> bool:
         """Whether the model is in a repository, and no version of it serves."""
         entry = self.entries.get(name)
+        # Not during the start, which tries each model itself.
         return (entry is None or entry.serving is None) and name in self.names.known and self.loaded
 
     def begin_demanded(self, name: str, done: Done) -> None:
@@ -453,6 +477,7 @@ class ModelManager:
 
     def _begin(self, work: Coroutine[Any, Any, None], done: Done) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
+        # The loop refers to its tasks weakly.
         self._tasks.add(task)
         task.add_done_callback(partial(self._ended, done))
         return task
@@ -486,6 +511,7 @@ class ModelManager:
         except Exception as error:
             problem = as_load_error(error)
             self.note_problem(name, problem)
+            # ``follow`` looks at the cause.
             raise not_found(name, problem) from error
 
     def is_settled(self, name: str) -> bool:
@@ -510,6 +536,7 @@ class ModelManager:
         entry = self.entries.get(name)
         if entry is not None and entry.serving:
             note(entry.ready(), not_reloaded(problem))
+        # A name that a caller made up gets no entry.
         elif entry is not None or name in self.names.known:
             entry = self._entry(name)
             entry.problem = problem
@@ -525,6 +552,7 @@ class ModelManager:
             False when that took longer than ``timeout`` seconds.
         """
         deadline = monotonic() + timeout
+        # In this order: loads that wait for memory fail and loads under way are given up, so that operations end.
         self.memory.close()
         self._operations.close()
         self._in_place.close()

@@ -63,6 +63,7 @@ def resolve(entries: Mapping[str, ModelEntry], name: str) -> ModelEntry | None:
         raise ambiguous(name, len(serving))
     if not candidates:
         raise InvalidArgumentError(f"Request for unknown model: '{name}' is not found")
+    # None of them serves: any of them tells the caller that, and why.
     return serving[0] if serving else candidates[0]
 
 
@@ -99,6 +100,7 @@ class RepositoryNames:
     async def _read_for_all(self) -> None:
         try:
             while self._askers:
+                # Callers that come during the read wait for the next one: this one may have passed what they look for.
                 asked, self._askers = self._askers, []
                 try:
                     await self._read()

@@ -81,10 +81,12 @@ class Polling:
         # Models that could not be fetched are tried again at each look.
         busy = frozenset(self._busy)
         ended = dict.fromkeys(self._manager.unfetched() - busy, Outcome.NOT_NOW) | self._ended
+        # Before the await: what ends during the look is for the next one.
         self._ended = {}
         # Read here: the states of models belong to the loop, and ``_look`` runs in a thread.
         settled = frozenset(name for name in self._manager.names.known if self._manager.is_settled(name))
         findings = await in_thread(self._look, ended, busy, settled.__contains__)
+        # Before the operations below, which tell models of a repository from unknown ones by it.
         self._manager.names.known = findings.names
         self._tell_unreadable(findings.unreadable)
         self._refuse(findings.refused)
@@ -120,6 +122,7 @@ class Polling:
             if await self._manager.follow(name, source, unchanged):
                 outcome = Outcome.SERVES
         except ServerStoppingError:
+            # Without the warning below: nothing is tried again.
             outcome = Outcome.NOT_NOW
         except (UnavailableError, StoreError) as error:
             logger.warning("%s; this is tried again", error)
@@ -133,6 +136,7 @@ class Polling:
     def _refuse(self, refused: Mapping[str, str]) -> None:
         before, self._refused = self._refused, dict(refused)
         for name, text in refused.items():
+            # Once for each text: a look comes every few seconds.
             if before.get(name) != text:
                 self._manager.note_problem(name, ModelLoadError(text))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 MAX_DEPTH = 64
+# Aliases of YAML count each time: a few lines of them could stand for billions of entries.
 MAX_ENTRIES = 100_000
 
 

@@ -12,6 +12,7 @@ import re
 
 from naiad.config.parsing.entries import Budget, Entry, EntrySyntaxError, ValueForm
 
+# Takes any bare word or number: the standard parser then says what is wrong with it.
 _TOKEN = re.compile(r'[ \t\r\n]*("(?:[^"\\]|\\.)*"|[-+]?[A-Za-z0-9.][A-Za-z0-9.+-]*|[{}\[\]:,])', re.DOTALL)
 
 

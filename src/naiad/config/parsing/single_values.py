@@ -25,6 +25,7 @@ def _value(value: Any, field: FieldDescriptor | None) -> Any:
     if field is None or value is None:
         return value
     inner = field.message_type
+    # Before the lists: protobuf counts a map as repeated, and in JSON it is one object.
     if inner is not None and inner.GetOptions().map_entry:
         held = inner.fields_by_name["value"]
         return {key: _value(one, held) for key, one in value.items()} if isinstance(value, dict) else value

@@ -39,7 +39,7 @@ def read_text_entries(text: str) -> tuple[Entry, ...]:
 
 
 def misplaced_bracket(text: str) -> str:
-    """Which bracket of ``text`` has no other that belongs to it, with its line; "" when all have."""
+    """The unmatched bracket of ``text``, with its line; "" when all match."""
     opened: list[tuple[str, int]] = []
     line = 1
     offset = 0
@@ -87,6 +87,7 @@ class _TextReader:
         return False
 
     def _values(self, name: str, depth: int) -> list[Entry]:
+        # The format lets a message stand without it; elsewhere protobuf's own parser misses it.
         if self._peek().text == ":":
             self._next += 1
         if self._peek().text != "[" or self._peek().kind != "mark":
@@ -113,6 +114,7 @@ class _TextReader:
 
     def _joined_text(self) -> str:
         parts = []
+        # The format joins adjacent texts, as C does.
         while self._peek().kind == "text":
             parts.append(self._take("text").text[1:-1])
         return "".join(parts)
@@ -145,5 +147,6 @@ class _TextReader:
         return line, offset - self._lines[line - 1] + 1
 
     def _error(self, message: str, offset: int) -> EntrySyntaxError:
+        # Without ``_lines``, which is not made yet when ``_scan`` fails.
         line = self._text.count("\n", 0, offset) + 1
         return EntrySyntaxError(message, line, offset - (self._text.rfind("\n", 0, offset) + 1) + 1)

@@ -22,7 +22,9 @@ def read_yaml_entries(text: str) -> tuple[tuple[Entry, ...], dict[str, Any]]:
     import yaml
 
     try:
+        # Makes no objects of Python, whatever tags the text has.
         loader = yaml.SafeLoader(text)
+        # Nodes alone: an alias is one shared node, and ``members`` counts what it stands for before data is made of it.
         node = loader.get_single_node()
         if node is None:
             return (), {}
@@ -57,6 +59,7 @@ class _YamlReader:
         entries: list[Entry] = []
         seen: set[str] = set()
         for key, value in node.value:
+            # The text as written: YAML takes keys such as ``1`` or ``on`` for numbers and booleans.
             name = str(key.value)
             if name == "<<":
                 raise EntrySyntaxError("merge keys ('<<') are not supported: write the fields out", *_place(key))

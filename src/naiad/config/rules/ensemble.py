@@ -74,6 +74,7 @@ def _flow(config: Any) -> Iterator[Violation]:
     outputs = [tensor.name for tensor in config.output]
     for index, name in enumerate(inputs):
         if name not in read:
+            # The lone quote behind the ensemble's name is the reference's.
             yield Violation(f"input[{index}]", f"ensemble input '{name}' for ensemble {config.name}' is not used")
     for index, name in enumerate(outputs):
         if name not in written:
@@ -84,11 +85,12 @@ def _flow(config: Any) -> Iterator[Violation]:
 
 
 def _unconnected(config: Any, known: set[str]) -> Iterator[Violation]:
-    """Tensors that no step can ever write, as none of those before it can run: nobody writes theirs, or in a circle."""
+    """Outputs that are never written: a step before them cannot run, for lack of an input's writer or in a cycle."""
     waiting = [
         (frozenset(step.input_map.values()), frozenset(step.output_map.values()))
         for step in config.ensemble_scheduling.step
     ]
+    # In rounds, since the steps of a configuration may stand in any order.
     while able := [step for step in waiting if known.issuperset(step[0])]:
         waiting = [step for step in waiting if not known.issuperset(step[0])]
         known = known.union(*(outputs for _, outputs in able))
@@ -104,7 +106,7 @@ def _unconnected(config: Any, known: set[str]) -> Iterator[Violation]:
 
 
 def _first(config: Any, output: str, lacking: list[str]) -> str:
-    """Of the tensors that nobody can write, one that ``output`` depends on: the first that is no step's output at all,
+    """Of the tensors that no step can write, one that ``output`` depends on: the first that is no step's output at all,
     where there is one."""
     writers: dict[str, list[Any]] = {}
     for step in config.ensemble_scheduling.step:

@@ -24,6 +24,7 @@ def violations(config: Any, gpu_count: int) -> Iterator[Violation]:
         message = f"every instance group of {config.name} is passive, so that none would run its requests: set passive"
         yield Violation("instance_group", f"{message}: false in one of them")
     together = sum(group.count for group in config.instance_group)
+    # A single group that is too large has a message of its own below.
     if together > MAX_COUNT >= max((group.count for group in config.instance_group), default=0):
         groups = len(config.instance_group)
         message = f"the {groups} instance groups of model {config.name} have {together} instances together, and a model"

@@ -19,5 +19,6 @@ def violations(config: Any) -> Iterator[Violation]:
     try:
         routes_of_parameters(values)
     except InvalidArgumentError as error:
+        # The error is the API's too, so it has no place; its text names the parameter.
         place = next((key for key in values if f"'{key}'" in str(error)), "")
         yield Violation(f'parameters["{place}"]' if place else "parameters", f"{error}, in model '{config.name}'")

@@ -73,6 +73,7 @@ def _strategy(config: Any) -> Iterator[Violation]:
             elif size > config.max_batch_size:
                 message = f"sequence batching preferred batch size must be <= max batch size for {config.name}"
                 yield Violation(path, message)
+    # 0.0 is what an unset field reads as; the reference's text leaves it out.
     if sequence.HasField("direct") and not 0.0 <= sequence.direct.minimum_slot_utilization <= 1.0:
         message = f"sequence batching minimum slot utilization must be in range (0.0, 1.0] for {config.name}"
         yield Violation(f"{_AT}.direct.minimum_slot_utilization", message)

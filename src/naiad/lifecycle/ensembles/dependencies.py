@@ -92,7 +92,7 @@ class Ensembles:
         in_turn: one is loaded after the other.
 
     Attributes:
-        together: what stays while they are loaded.
+        together: the leases on their members while they are loaded.
     """
 
     def __init__(
@@ -139,6 +139,7 @@ class Ensembles:
         if models is None or spec.ensemble is None:
             raise InternalError(f"there are no models that ensemble '{spec.name}' could be made of")
         members = spec.ensemble.models
+        # Nothing is loaded for it then, so it needs neither a turn nor leases.
         if self._are_there(name, members):
             model = self._make(name, version, spec, written, models, metrics, {})
         else:
@@ -148,6 +149,7 @@ class Ensembles:
             async with self.together.holding(asker.operation or Operation(name), map(self._keys.one_seen, members)):
                 failures = await self._bring_all(name, members, asker)
                 model = self._make(name, version, spec, written, models, metrics, failures)
+        # The members decide; the configuration need not say it, and callers are shown it.
         config.model_transaction_policy.decoupled = model.spec.decoupled
         self.together.extend(name, map(self._keys.one_seen, members))
         self._all.add(model)
@@ -187,6 +189,7 @@ class Ensembles:
         cache = self._settings.cache if spec.is_cached else None
         if cache is None or isinstance(cache, LocalCache):
             return cache
+        # Servers that share a Redis may have other members under the same names.
         logger.warning("the answers of ensemble '%s' are not kept: Redis keeps those of its members only", spec.name)
         return None
 
@@ -214,6 +217,7 @@ class Ensembles:
             ) from None
         except NaiadError as error:
             entry = self._entry(member)
+            # The member found the cycle first, in a load of its own: its text names the models.
             if entry is not None and isinstance(entry.problem, CircularEnsembleError):
                 raise CircularEnsembleError(str(entry.problem)) from error
             raise
@@ -297,7 +301,7 @@ class Ensembles:
         self.look_soon()
 
     def look(self, but: Collection[str] = ()) -> None:
-        """Unload ensembles that lost a member, and reload those whose members serve again, ``but`` some."""
+        """Unload ensembles that lost a member, and reload those whose members serve again, except ``but``."""
         self._is_looking = False
         while self._renew_all():
             # Ensembles may be members of others.
@@ -310,7 +314,7 @@ class Ensembles:
                 self._load_again(name)
 
     def _note_lacking(self, name: str, written: ModelSpec) -> None:
-        # Callers choose names, which the server forgets again.
+        # A caller may have made the name up: once its entry is forgotten, this must not grow by it.
         for gone in self._lacking.keys() - self._owner.entries.keys():
             del self._lacking[gone]
         self._lacking[name] = written
@@ -333,6 +337,7 @@ class Ensembles:
 
     async def settled(self) -> None:
         """Wait until the ensembles whose members serve again are loaded, or have failed; each is tried once."""
+        # An ensemble may fit and still fail to load: without this set it would be tried for ever.
         tried: set[str] = set()
         self.look()
         while self._loads:
@@ -392,6 +397,7 @@ class Ensembles:
         for name in sorted(names):
             needed = {member for _, _, model in self._serving() for member in members_of(model.spec)}
             if name in self._brought and name not in needed:
+                # Before the unload, which leaves it without members.
                 inner = self.members_of_entry(name)
                 await self._owner.unload_member(name)
                 await self.unload_members(inner)

@@ -59,6 +59,7 @@ class MemberLeases:
                 await lease.begins.wait()
             yield
         finally:
+            # A load may be cancelled before its turn.
             (self._running if lease.begins.is_set() else self._waiting).remove(lease)
             lease.edges.close()
             self._begin()

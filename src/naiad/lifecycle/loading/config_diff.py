@@ -61,6 +61,7 @@ def unchanged_versions(read: ReadConfig | None, files: Fingerprint | None, found
     if wanted.HasField("ensemble_scheduling") or wanted != _without(read.config, "version_policy"):
         return frozenset()
     before, now = (_by_version(rows, folder) for rows in compared)
+    # Files beside the version folders, such as labels, belong to every version.
     if before.get(None) != now.get(None):
         return frozenset()
     return frozenset(v for v in found.versions if v in before and before[v] == now.get(v))
@@ -71,6 +72,7 @@ def take_policy(versions: Iterable[VersionEntry], found: Candidate) -> None:
     for version in versions:
         config = _without(version.config, "version_policy")
         config.version_policy.MergeFrom(found.read.config.version_policy)
+        # The default that ``normalize`` fills in.
         if not found.read.config.HasField("version_policy"):
             config.version_policy.latest.num_versions = 1
         version.config = config

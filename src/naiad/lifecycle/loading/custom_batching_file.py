@@ -34,10 +34,10 @@ def load_strategy(
 
     Args:
         config: its completed configuration message.
-        model: the model's folder; ``folder`` is that of the version, ``backends`` the one that has backends, or "".
+        model: the model's folder; ``folder`` is the version's, ``backends`` the folder with backends or "".
 
     Raises:
-        ModelLoadError: what the configuration names is not there or no such file, or making it failed.
+        ModelLoadError: the file is missing or no Python file, its class cannot be made, or the model does not batch.
     """
     backend = Path(backends).absolute() / spec.backend if backends and spec.backend else None
     file = _named(spec, model, backend) if PARAMETER in spec.parameters else _found(spec, model, folder, backend)
@@ -61,6 +61,7 @@ def load_strategy(
         if hasattr(strategy, "initialize"):
             strategy.initialize(arguments)
     except BaseException as error:
+        # The strategy is a user's code: its SystemExit ends this load, not the server.
         logger.error("the batch strategy of model '%s' cannot be used", spec.name, exc_info=error)
         raise ModelLoadError(
             f"the batch strategy {file.name} of model '{spec.name}' cannot be used: {type(error).__name__}: "
@@ -74,6 +75,7 @@ def _named(spec: ModelSpec, model: Path, backend: Path | None) -> Path:
     what = f"model '{spec.name}': parameter '{PARAMETER}' is \"{text[:256]}\""
     if "\0" in text or not text:
         raise ModelLoadError(f"{what}, expected the path of a Python file")
+    # Resolved, so that neither ".." nor a link leads out: a load request may bring the configuration.
     file = (model / text).resolve()
     if file.suffix == _LIBRARY:
         raise ModelLoadError(
@@ -109,6 +111,7 @@ def _found(spec: ModelSpec, model: Path, folder: Path | None, backend: Path | No
 
 def _run(file: Path) -> ModuleType:
     """The module that the file makes; nothing is written beside it."""
+    # A name of its own, since loads run side by side and ``sys.modules`` is one for all.
     module = ModuleType(f"naiad_batch_strategy_{next(_numbers)}")
     module.__file__ = str(file)
     # Dataclasses look for the module of a class there while they are made.

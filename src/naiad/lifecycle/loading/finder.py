@@ -63,10 +63,12 @@ class Finder:
             NoVersionError: no wanted version is there.
             ModelLoadError: an agent refuses the model.
         """
+        # Before the files are read: a change meanwhile then shows at the next load.
         files = files or fingerprint(source)
         read = self._read(source, overrides)
         tended = tend(source, read.config, self.agents, folder) if files != known else None
         try:
+            # An agent put the model elsewhere, perhaps with another configuration.
             if tended is not None and tended.path != source.directory:
                 source = _moved(source, tended.path)
                 read = self._read(source, overrides)
@@ -74,6 +76,7 @@ class Finder:
             versions = _chosen(read, source)
         except BaseException:
             if tended is not None:
+                # Agents hear that the load failed. ``folder`` stays with the caller, so it is not released here.
                 tended.comes_in(None)
                 tended.tried(False)
             raise

@@ -96,6 +96,7 @@ class InstanceGroupUpdate:
             for version in entry.ready():
                 version.reason = not_reloaded(problem)
             raise (problem if isinstance(problem, UnavailableError) else _failed(entry, problem)) from error
+        # Nothing is awaited until all versions have switched: callers see the new groups everywhere or nowhere.
         ending = [task for change in changes for task in self._switch(entry, change)]
         entry.files, entry.read = found.files, found.read
         if ending:
@@ -122,6 +123,7 @@ class InstanceGroupUpdate:
             config, spec, warmup = await in_thread(_read, version, model, found, self._settings, operation)
             operation.check_wanted()
             change = _Change(version, model, spec, version.config, config, model.regroup(spec, config, warmup))
+            # Before the start, so that one that fails halfway is undone as well.
             changes.append(change)
             await in_thread(model.start_more, change.regrouping, warmup)
         finally:
@@ -174,16 +176,19 @@ def _read(
     """
     config, spec = _regrouped(version, model, found)
     folder = found.source.folder(version.version)
+    # Without a check: the load of this version has checked the same samples.
     return config, spec, make_warmup(spec, folder, settings, None, lambda: operation.not_wanted)
 
 
 def _regrouped(version: VersionEntry, model: LoadedModel, found: Candidate) -> tuple[Any, ModelSpec]:
     """The completed configuration of a version with the groups of ``found``; errors as ``_read``."""
+    # From the completed configuration: the backend is not asked to complete it again.
     config = type(version.config)()
     config.CopyFrom(version.config)
     config.ClearField("instance_group")
     config.instance_group.extend(found.read.config.instance_group)
     prepared = replace(prepare(found.source, version.version, read=found.read), config=config)
+    # Only the groups are new: labels and initial states, which ``finish`` does not read, stay.
     return config, replace(model.spec, instance_groups=finish(prepared).instance_groups)
 
 

@@ -78,7 +78,7 @@ class LoadSettings:
 
     @property
     def usable_cores(self) -> int:
-        """``cores``, or as many as this process may run on."""
+        """``cores``, or the number of cores that this process may run on."""
         if self.cores:
             return self.cores
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -134,6 +134,7 @@ def load_version(
     except BaseException:
         backend.close()
         raise
+    # A model whose start fails closes its backend itself.
     model.start(warmup)
     if meter is not None:
         meter.end()
@@ -154,6 +155,8 @@ def _cache_of(
         )
     if not spec.is_cached:
         return None
+    # Redis outlives this load and serves other servers: its keys say which files respond. Reading these takes time, so
+    # it is done for such models only.
     return SharedCache(cache, identity()) if isinstance(cache, RedisCache) else cache
 
 
@@ -171,6 +174,7 @@ def make_warmup(
     if samples:
         runs, instances = runs_of(spec, samples), spec.instance_count
         logger.info("warming up '%s': %d run(s) on each of %d instance(s)", spec.name, runs, instances)
+    # A worker that restarts has its samples made anew, so that none are held for it meanwhile.
     return Warmup(samples, not_wanted, again)
 
 

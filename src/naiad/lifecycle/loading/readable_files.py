@@ -30,6 +30,7 @@ def unreadable(model: str, path: Path, error: OSError) -> ModelLoadError:
     text = f"model '{model}': '{path}' cannot be read as user {_user()}: {error.strerror or error}"
     if not isinstance(error, PermissionError):
         return ModelLoadError(text)
+    # From the root on: nothing below the first closed folder can be looked at.
     closed = next((folder for folder in reversed(path.parents) if not _may_enter(folder)), None)
     if closed is not None:
         return ModelLoadError(f"{text}; the folder '{closed}' keeps that user out, allow it: chmod a+rx '{closed}'")
@@ -49,6 +50,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _may_enter(folder: Path) -> bool:
+    # Files are opened as the effective user; ``os.access`` asks about the real one by default.
     effective = os.access in os.supports_effective_ids
     return os.access(folder, os.X_OK, effective_ids=effective)
 

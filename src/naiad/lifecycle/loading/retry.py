@@ -38,6 +38,7 @@ async def with_retries(
         except Exception as error:
             if not is_wanted():
                 raise
+            # The exponent is bounded, since 2 ** 1024 is too large for a float.
             pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(count - left, 10))
             problem = located(as_load_error(error))
             logger.warning("could not load %s, %d more tries, the next in %.1f s: %s", label, left, pause_s, problem)

@@ -117,6 +117,7 @@ class VersionLoader:
         asker = version.asker = RequestingVersion(operation)
         permit = asker.permit = await self._permits.take()
         logger.info("loading: %s:%d", name, version.version)
+        # The wait for the permit does not count as load time.
         begun = monotonic()
         models = None if callable_models is None else AskingModels(callable_models, self._control, asker, name)
         loop = asyncio.get_running_loop()
@@ -124,6 +125,7 @@ class VersionLoader:
         progress = _Progress(f"{name}:{version.version}", loop)
 
         async def load() -> tuple[LoadedVersion, Any]:
+            # At each try: a retry must not begin once the server is stopping.
             self._operations.check_open(name)
             if is_ensemble(found.read.config):
                 return await self._ensembles.load(name, version.version, found, asker, models, self._metrics)
@@ -165,6 +167,7 @@ def _serve(
     model.namespace = found.source.namespace
     version.model, version.config, version.folder = model, config, found.folder
     if found.folder is not None:
+        # Each version holds the folder until it is closed: the last one has it removed.
         found.folder.hold()
     version.become(ModelState.READY)
     logger.info(

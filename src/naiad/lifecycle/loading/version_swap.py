@@ -30,7 +30,7 @@ class ServingObserver(Protocol):
         """A version is loaded, and gets its first request after this call."""
 
     def on_unloading(self, model: ServingModel) -> None:
-        """A version, or the routes of several, gets no further requests: whatever was remembered of it can go."""
+        """A version, or the routes of several, gets no further requests: forget what was remembered of it."""
 
 
 class VersionSwap:
@@ -59,6 +59,7 @@ class VersionSwap:
         Returns:
             The error of a version that cannot be loaded, if there is one.
         """
+        # Read before the problem is cleared: readiness ignores a load unless it follows a failure.
         fresh = [VersionEntry(version, follows_failure=entry.has_failed) for version in found.versions]
         entry.problem = None
         self._configure_routes(entry, found)
@@ -71,6 +72,7 @@ class VersionSwap:
 
         problems = await asyncio.gather(*(load(version) for version in fresh))
         problem = next(filter(None, problems), None)
+        # Without files the next load tries the failed versions again, although nothing has changed.
         entry.files, entry.read = None if problem else found.files, found.read
         if problem and is_of_the_model(problem):
             # The reference shows no versions of such a model.
@@ -105,6 +107,7 @@ class VersionSwap:
         take_policy(staying, found)
         self._configure_routes(entry, found)
         _show(entry, fresh)
+        # Before the old versions drain: they wait for live sequences only if another version follows them.
         _hand_over(before, entry.ready())
         for version in before:
             self.retire(entry, version)
@@ -165,11 +168,12 @@ def _show(entry: ModelEntry, fresh: Iterable[VersionEntry]) -> None:
 def _hand_over(before: Sequence[VersionEntry], ready: Sequence[VersionEntry]) -> None:
     """Let sequences stay to their ends on versions that are being replaced.
 
-    Whoever serves then passes their requests on, if its tensors are the same; a version that is not named by requests
+    The version that serves then passes their requests on, if its tensors are the same. A version that no request names
     may be replaced by one of another number.
     """
     gone = [version.model for version in before]
     for version in ready:
+        # Taken now: ``begin`` cuts the reference.
         model = version.model
         if isinstance(model, SequenceModel) and model not in gone:
             for old in gone:

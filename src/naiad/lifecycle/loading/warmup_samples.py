@@ -34,10 +34,12 @@ from naiad.tensor.dtypes import DataType
 
 FOLDER: Final = "warmup"
 MAX_BYTES: Final = 1 << 31
-"""Bytes of one input of a sample, which is also what a request over gRPC may have at most."""
+"""The most bytes of one input of a sample: as many as a request over gRPC may have."""
 MAX_REQUESTS: Final = 1 << 16
 """Requests of one sample."""
+# An element of BYTES is a Python object, which costs the array a pointer.
 _POINTER: Final = 8
+# The default of --max-in-flight-bytes: a quarter of the memory.
 _MEMORY_SHARE: Final = 4
 _LABEL: Final = request_label("")
 
@@ -94,7 +96,7 @@ def runs_of(spec: ModelSpec, samples: LazySamples) -> int:
 def configured_samples(spec: ModelSpec, folder: Path, check: Check | None, max_bytes: int = 0) -> LazySamples:
     """The samples of ``model_warmup``, which are checked but not made; ``folder`` is the model's own.
 
-    ``max_bytes`` is what their requests may have together; 0: the share of the memory that requests in flight have.
+    ``max_bytes`` bounds their requests together, in bytes; 0 for the share of the memory that requests in flight have.
 
     Raises:
         ModelLoadError: one is wrong, or they are too large together.
@@ -149,10 +151,10 @@ def _check_sum(spec: ModelSpec, max_bytes: int) -> None:
 
 
 def _bytes_of(spec: ModelSpec, sample: WarmupSample) -> int:
-    """What the requests of a sample have that run together.
+    """The bytes of the requests of a sample that run together.
 
     Raises:
-        ModelLoadError: an input is too large by itself. What else is wrong with one is found when it is made.
+        ModelLoadError: an input is too large by itself. All other mistakes are found by ``_checked``.
     """
     shapes = {i.name: (i.dtype, i.dims) for i in sample.inputs}
     for tensor in run_spec(spec).inputs.values():
@@ -230,6 +232,7 @@ def _zeros(dtype: DataType, elements: int) -> Array:
 
 def _random(dtype: DataType, elements: int, name: str) -> Array:
     """Numbers of the whole range of an integer type, from 0 to 1 for other numbers. The same at each load."""
+    # Not ``hash``, which differs from process to process.
     generator = np.random.default_rng(crc32(name.encode()))
     kind = dtype.numpy.kind
     if kind in "iu":
@@ -296,7 +299,7 @@ def _check_length(given: WarmupInput, wanted: int, size: int) -> None:
 def automatic_samples(spec: ModelSpec, max_bytes: int = 0) -> LazySamples:
     """A sample of zeros for one row, for each preferred batch size and for the largest batch; none has to succeed.
 
-    Dimensions of any size are 1, and inputs that may be left out are left out. Batches of too many bytes are too:
+    Variable dimensions are 1, optional inputs are left out unless all are, and so are batches of too many bytes:
     ``max_bytes`` as in ``configured_samples``.
     """
     return LazySamples(list(_automatic(spec, max_bytes or usable_memory_bytes() // _MEMORY_SHARE)))

@@ -47,8 +47,8 @@ class MemorySettings:
 
     Attributes:
         budget_bytes: for all models together; 0 for no limit.
-        idle_s: a model without requests for so long is evicted; 0 for never.
-        demand_s: how long a request waits for a model that is loaded for it; 0 where requests load none.
+        idle_s: seconds without requests after which a model is evicted; 0 for never.
+        demand_s: seconds for which a request waits for a model that is loaded for it; 0 where requests load none.
     """
 
     budget_bytes: int = 0
@@ -168,6 +168,7 @@ class ModelMemory:
         """
         if not self.budget_bytes:
             yield
+            # For the metrics, and since a model may be idle from its load on.
             await self._share(entry)
             self._note_load(entry)
             return
@@ -249,11 +250,14 @@ class ModelMemory:
             if need <= free:
                 return entry_bytes(entry) + need
             others = [resident for resident in self._residents() if resident.name != entry.name]
+            # Models that drain make room too, except those whose last requests wait for this load.
             victims = to_make_room(others, need - free - self._leaving_bytes(operation)) if evicts else None
             if victims:
                 for victim in victims:
                     self._evict(victim.name, "memory", f"to make room for '{entry.name}'")
+                # Again from the start: an evicted member takes its ensembles with it.
                 continue
+            # No victims but not None: models that drain will make enough room.
             waits = evicts and (victims is not None or self._may_change(entry, operation))
             left_s = deadline - asyncio.get_running_loop().time()
             if self._is_closed or not waits or left_s <= 0:
@@ -276,7 +280,7 @@ class ModelMemory:
         ]
 
     def _waits_for(self, name: str, operation: Operation) -> bool:
-        """A model stays, or its load lasts, until ``operation`` is over: to wait for it would close a cycle."""
+        """Whether a model stays, or its load lasts, until ``operation`` is over: a wait for it would close a cycle."""
         return any(self._graph.reaches(node, operation) for node in (Residence(name), OperationsOn(name)))
 
     def _needed(self) -> set[str]:
@@ -312,6 +316,7 @@ class ModelMemory:
         Raises:
             TooLargeError: it took more than others can make room for; it was unloaded.
         """
+        # Models that drain do not count: their memory is about to be free.
         over = self.loaded_bytes() + self._reserved_bytes() - self.budget_bytes
         if over <= 0:
             return
@@ -349,6 +354,7 @@ class ModelMemory:
             self._keeping = None
 
     async def _keep(self) -> None:
+        # An idle model is evicted at most a quarter of its time late.
         tick_s = min(TICK_S, self._idle_ms / 4000) if self._idle_ms else TICK_S
         while True:
             await asyncio.sleep(tick_s)
@@ -359,6 +365,7 @@ class ModelMemory:
                 if self._idle_ms:
                     self.evict_idle()
             except Exception:
+                # The task must not end: nothing would evict any more.
                 logger.exception("the memory of models could not be looked at")
 
     @contextmanager
@@ -374,6 +381,7 @@ class ModelMemory:
     def evict_idle(self) -> None:
         """Evict the models without requests for ``idle_s``."""
         now_ms = self._clock.wall_ms()
+        # A model is idle at the earliest since the end of the start.
         if self._is_starting or now_ms - self._started_ms < self._idle_ms:
             return
         for resident in idle(self._residents(), now_ms, self._idle_ms):
@@ -395,10 +403,12 @@ class ModelMemory:
 
     async def _measure(self, entries: Iterable[ModelEntry]) -> None:
         found = list(entries)
+        # Of all models: a process is divided among all that use it.
         pids = {model: model.process_ids for entry in self._entries.values() for model in entry.loaded()}
         measured = {model for entry in found for model in entry.loaded()}
         memory = await in_thread(process_bytes, {pid for model in measured for pid in pids[model]})
         for model, size in shared_out(pids, memory).items():
+            # The size is 0 while a worker restarts: the last figure stays.
             if size and model in measured:
                 model.statistics.memory_bytes = size
         for entry in found:

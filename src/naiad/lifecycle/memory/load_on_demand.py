@@ -94,6 +94,7 @@ class LoadOnDemand:
         self.loads = 0
         self._loader = loader
         self._wait_s = wait_s
+        # Ordered sets: requests expire in the order in which they came, and may leave from anywhere.
         self._waiting: dict[str, dict[Waiting, None]] = {}
         self._loading: set[str] = set()
         self._bytes = 0
@@ -111,11 +112,11 @@ class LoadOnDemand:
         return any(self._graph.awaited_by(Residence(name)))
 
     def withhold(self, name: str) -> None:
-        """A model was unloaded on request: requests do not load it until it is loaded on request."""
+        """Have no request load a model that was unloaded on request, until it is loaded on request."""
         self._withheld.add(name)
 
     def allow(self, name: str) -> None:
-        """A model is loaded on request: requests may load it again from now on."""
+        """Have requests load a model again, which is now loaded on request."""
         self._withheld.discard(name)
         self._failed.pop(name, None)
 

@@ -83,6 +83,7 @@ def process_bytes(pids: Iterable[int]) -> dict[int, int]:
         except psutil.NoSuchProcess:
             continue
         except psutil.Error:
+            # The system does not report PSS, or not to this user.
             found[pid] = resident_bytes(pid)
         else:
             found[pid] = int(getattr(full, "pss", 0) or full.rss)

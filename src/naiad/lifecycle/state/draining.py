@@ -43,6 +43,7 @@ class Draining:
         """Have a version that is ready refuse new requests from now on, and close it after its last response."""
         model = version.model
         version.become(ModelState.UNLOADING)
+        # At once: nothing may find the model by its entry while it drains.
         version.model = version.config = None
         if model is None:
             version.become(ModelState.UNAVAILABLE, version.reason_gone)
@@ -75,6 +76,7 @@ class Draining:
         model.detach()
         self.models.discard(model)
         entry.unloading -= 1
+        # After the counts above, which whoever it wakes reads.
         self._ended()
         # A load that was tried meanwhile may have left a reason why there is no other.
         version.become(ModelState.UNAVAILABLE, str(entry.problem) if entry.problem is not None else version.reason_gone)
@@ -109,6 +111,7 @@ class Draining:
 def _end(model: LoadedVersion, folder: ModelFolder | None, left_s: float | None) -> bool:
     """Close a model and release the files that it came from; False when it did not end in ``left_s`` seconds."""
     if folder is not None:
+        # Repository agents hear of the unload before it begins, and again once the files are released.
         folder.leave()
     try:
         return model.close(left_s)

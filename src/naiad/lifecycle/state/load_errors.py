@@ -65,6 +65,7 @@ def reason_of(problem: NaiadError) -> str:
 
 def not_found(name: str, problem: NaiadError) -> NaiadError:
     """The error of a load that ``problem`` ended before a version was tried."""
+    # The request is at fault, not the model: the error keeps its kind and text.
     if isinstance(problem, UnusableFilesError):
         return problem
     if isinstance(problem, NoVersionError):

@@ -23,6 +23,7 @@ def in_thread(function: Callable[_P, _R], *args: _P.args, **more: _P.kwargs) -> 
     done: asyncio.Future[_R] = loop.create_future()
 
     def deliver(result: Any, error: BaseException | None) -> None:
+        # The waiting task was cancelled meanwhile; its result has no taker.
         if done.cancelled():
             return
         if error is None:

@@ -74,6 +74,7 @@ class VersionEntry:
 
     Attributes:
         config: its completed configuration message, None before it is loaded.
+        follows_failure: the load before it failed, so that readiness counts this one too.
         asker: its identity when it requests loads and unloads.
         folder: the temporary folder that it was loaded from, released when it is closed.
         reason_gone: its reason once it is unloaded; another one when the server unloaded it by itself.
@@ -115,12 +116,12 @@ class ModelEntry:
     Attributes:
         problem: why it has no versions.
         serving: the highest version that is ready.
-        answering: answers requests that name no version: ``serving``, or what the routes say.
+        answering: the recipient of requests that name no version: ``serving``, or the default route.
         routing: its routes, once it has had any.
         files: those of the repository that it was loaded from; None when they do not tell whether it is up to date.
         read: the configuration as written that it was loaded with.
         measured_bytes: the memory that it held when it was measured last, also before it was unloaded.
-        loaded_ms: when it was loaded last, by the clock on the wall.
+        loaded_ms: when it was loaded last, in milliseconds of wall-clock time.
         unloading: how many earlier copies still finish their requests.
     """
 
@@ -177,9 +178,10 @@ class ModelEntry:
             self.take_routes()
 
     def take_routes(self) -> None:
-        """The routes have changed."""
+        """Serve by the routes, which have changed."""
         if self.routing is not None:
             routes = self.routing.routes
+            # Aliases alone leave the version itself there, so that requests without a name take no step more.
             self.answering = self.routing.default() if routes.split or routes.shadow else self.serving
 
 

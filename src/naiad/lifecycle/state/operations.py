@@ -88,11 +88,14 @@ class Operations:
                 except WaitCycleError:
                     raise _waits_for_itself(name, asker) from None
             operation = self._enter(name, is_asked)
+            # Runs after the edge below is removed: the next operation then finds no trace of this one.
             edges.callback(self._leave, operation)
             edges.enter_context(self.graph.noting(OperationsOn(name), operation))
             if undoes:
+                # Marks this operation as well, which has no effect: only loads ask whether they are wanted.
                 self._give_up(self._queues[name], "the model is to be unloaded")
             await operation.is_first.wait()
+            # The server may have begun to stop meanwhile.
             self.check_open(name)
             yield operation
 
@@ -138,6 +141,7 @@ class Operations:
 
     def _enter(self, name: str, is_asked: bool) -> Operation:
         queue = self._queues.get(name, deque())
+        # The server's own operations are not bounded: at the start there are as many as models.
         if is_asked and (len(queue) >= MAX_WAITING or self._asked >= MAX_TOGETHER):
             raise UnavailableError(
                 f"{len(queue)} operations on model '{name}' and {self._asked} on all models wait already: ask again "

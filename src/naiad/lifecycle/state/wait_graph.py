@@ -63,7 +63,7 @@ class WaitGraph:
 
     @contextmanager
     def waiting(self, waiter: Hashable, awaited: Hashable) -> Iterator[None]:
-        """Have an edge meanwhile.
+        """Hold an edge inside the context.
 
         Raises:
             WaitCycleError: the wait would never end.
@@ -75,7 +75,7 @@ class WaitGraph:
 
     @contextmanager
     def noting(self, waiter: Hashable, awaited: Hashable) -> Iterator[None]:
-        """Have an edge meanwhile, for a wait whose cycles are found by others."""
+        """Hold an edge inside the context, for a wait whose cycles are found by others."""
         self.add(waiter, awaited)
         try:
             yield
@@ -125,8 +125,9 @@ class WaitGraph:
         return False
 
     def notify(self) -> None:
-        """Wake everybody in ``change``: an edge, or something else that a wait depends on, is not as it was."""
+        """Wake all that wait in ``change``: an edge, or something else that a wait depends on, has changed."""
         self._changed.set()
+        # Another event, so that whoever waits from now on waits for the next change.
         self._changed = asyncio.Event()
 
     async def change(self, timeout_s: float | None = None) -> None:

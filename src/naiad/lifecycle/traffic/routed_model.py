@@ -119,12 +119,14 @@ class RoutedModel:
     def _choose(self, options: RequestOptions) -> tuple[LoadedVersion, ShadowTraffic | None]:
         """The version for a request, and the shadow that gets a copy of it."""
         if options.correlation_id:
+            # No shadow: it would lack the sequence's state wherever it missed an earlier request.
             return self._of_sequence(options.correlation_id, options.flags), None
         shadow = self._shadow
         return self._only or self._split.take(), shadow if shadow is not None and shadow.wants() else None
 
     def expect(self) -> None:
         """Reserve a place for a request: a version of now will respond to it, whatever is loaded meanwhile."""
+        # One place at each version stands for all expected requests: none has chosen its version yet.
         if not self._expected:
             for model in self._versions.values():
                 model.expect()
@@ -134,6 +136,7 @@ class RoutedModel:
         """Submit a request that was accepted with ``expect``."""
         try:
             target, shadow = self._choose(request.options)
+            # A place of its own, before the shared one is released: the version must not close in between.
             target.expect()
             if shadow is not None:
                 shadow.watch(request, target, target.submit_reserved)
@@ -154,7 +157,7 @@ class RoutedModel:
             self._forget()
 
     def cancel(self, request: InferRequest) -> None:
-        """Nothing: requests know the version that they were handed to."""
+        """Do nothing: a request refers to the version that it was handed to, and is cancelled there."""
 
     def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """Nothing: see ``cancel``."""
@@ -180,6 +183,7 @@ class RoutedModel:
 
     def _of_sequence(self, correlation_id: int | str, flags: int) -> LoadedVersion:
         sequences = self._sequences
+        # A START begins another sequence, for which the weights decide anew.
         number = None if flags & SEQUENCE_START else sequences.version(correlation_id)
         target = None if number is None else self._versions.get(number)
         if target is None:

@@ -98,10 +98,12 @@ class Routing:
             raise InvalidArgumentError(
                 f"the routes of model '{self._name}' were not changed: there is nothing to go back to"
             )
+        # Before ``pop``: a refusal leaves the history as it is.
         self._check(self._history[-1], known)
         self._set(self._history.pop())
 
     def _set(self, routes: Routes) -> None:
+        # The counters belong to one shadow and its settings.
         if routes.shadow != self.routes.shadow:
             self._statistics = ShadowStatistics()
         self.routes = routes
@@ -193,7 +195,7 @@ class Routing:
         }
 
     def close(self) -> None:
-        """The model is forgotten."""
+        """Drop the routes of a model that is forgotten."""
         self.routes = NO_ROUTES
         self.follow(())
 

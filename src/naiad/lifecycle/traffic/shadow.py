@@ -57,6 +57,7 @@ class ShadowTraffic:
         """Hand a request to ``target`` with ``submit``, and copy it after its response; errors as ``submit``."""
         watched = WatchedRequest(request, target, self)
         request.retarget(watched)
+        # Before ``submit``, within which a model on the loop responds.
         self.statistics.in_flight += 1
         try:
             submit(watched)
@@ -139,18 +140,18 @@ class WatchedRequest(InferRequest):
         return self._target.version
 
     def submit(self, request: InferRequest) -> None:
-        """Nobody does: the request was handed on."""
+        """Hand a request to the target; a ``Recipient`` has this method, and nothing calls it here."""
         self._target.submit(request)
 
     def cancel(self, request: InferRequest) -> None:
-        """The caller gave up."""
+        """Cancel the watched request at its target, since the caller gave up."""
         self._target.cancel(self)
 
     def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
-        """Nothing: requests to decoupled models are not watched."""
+        """Do nothing: requests to decoupled models are not watched."""
 
     def go_on(self, request: InferRequest) -> None:
-        """Nothing: see ``hold``."""
+        """Do nothing: see ``hold``."""
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if self._request is not None:
@@ -196,6 +197,7 @@ def _difference(one: Array, other: Array) -> float:
         return 0.0
     if is_packed(one) and is_packed(other):
         return 0.0 if one.equals(other) else float("inf")
+    # The kind of bfloat16 is V.
     if one.dtype.hasobject or one.dtype.kind not in "biufV":
         return 0.0 if bool(np.all(unpacked(one) == unpacked(other))) else float("inf")
     same = (one == other) | ((one != one) & (other != other))
