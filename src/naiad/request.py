@@ -36,6 +36,7 @@ def memory_of(inputs: Mapping[str, Array]) -> int:
     size = 0
     for array in inputs.values():
         size += array.nbytes
+        # Packed strings are one block of bytes, which ``nbytes`` has counted.
         if array.dtype.hasobject and type(array) is not PACKED:
             size += OBJECT_BYTES * array.size + sum(map(len, array.ravel().tolist()))
     return size
@@ -187,6 +188,7 @@ class InferRequest:
         self.id = id
         self.received_ns = received_ns
         self.queued_ns = queued_ns or received_ns
+        # Counted once: admission and the end of the request must use the same number.
         self.held_bytes = memory_of(inputs)
 
     @property

@@ -111,6 +111,7 @@ class Engine:
 
     def on_unloading(self, model: ServingModel) -> None:
         """Have every follower forget a model that is being unloaded."""
+        # A copy, since the garbage collector may remove a follower meanwhile.
         for follower in list(self._followers):
             follower.forget(model)
 
@@ -185,6 +186,7 @@ class Engine:
             ModelNotLoadedError: the model can be loaded for a request (``wait_for_model``).
             InvalidArgumentError: the version is neither a number nor an alias.
         """
+        # The path of most requests: one look-up. Namespaces, aliases and loads on demand come after it.
         entry = self._entries.get(name)
         if entry is not None and not version and entry.answering is not None:
             return entry.answering
@@ -199,6 +201,7 @@ class Engine:
             found = self._version_of(entry, name, version).model
         except InvalidArgumentError as error:
             return self._find_alias(name, version, error)
+        # Loads on demand cost only requests that would fail.
         except (NotFoundError, UnavailableError) as error:
             raise self._or_loadable(name, error) from None
         if found is None:
@@ -270,6 +273,7 @@ class Engine:
     def _serving_version(entry: ModelEntry) -> VersionEntry:
         if entry.serving is None:
             raise NotFoundError(f"Request for unknown model: '{entry.name}' has no available versions")
+        # No version of the split may be ready although others are.
         if entry.answering is None and entry.routing is not None:
             raise entry.routing.no_default()
         return entry.versions[(entry.answering or entry.serving).version]
@@ -282,6 +286,7 @@ class Engine:
 
     def is_ready(self) -> bool:
         """Whether requests can be served: with strict readiness, by every model of the repositories."""
+        # While leaving it is still live: it should get no new requests, and no restart.
         if self.exiting or self.leaving or self.failure or not self._manager.loaded:
             return False
         return not self._strict_readiness or not self.not_ready()
@@ -302,6 +307,7 @@ class Engine:
             missing = [
                 f"{entry.name}:{v.version}: {v.reason or v.state}"
                 for v in entry.versions.values()
+                # An unloaded version is missing on purpose.
                 if v.state is not ModelState.READY and not v.was_unloaded and not self._is_one_more(v)
             ]
             if not missing and (entry.problem or not entry.versions):
@@ -310,6 +316,7 @@ class Engine:
         return found
 
     def _is_one_more(self, version: VersionEntry) -> bool:
+        # A version that loads again after a failure was missing before, and still is.
         return version.state is ModelState.LOADING and not version.follows_failure and self._manager.loaded
 
     def is_model_ready(self, name: str, version: str | None) -> bool:
@@ -420,6 +427,7 @@ class Engine:
 
 def _version_number(text: str) -> int:
     # int() also takes signs, spaces, underscores and other scripts, and raises beyond 4300 digits.
+    # The reference parses a negative number and refuses it afterwards, with another text.
     if text.isascii() and text[:1] == "-" and text[1:].isdigit() and len(text) < 20:
         raise InvalidArgumentError(
             f"invalid model version specified '{text}' , version should be an integral value > 0"

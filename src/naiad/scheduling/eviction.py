@@ -29,6 +29,7 @@ def to_make_room(residents: Iterable[Resident], needed: int) -> list[Resident] |
     Idle models come before busy ones, and within both the least recently used first. A small model that turns out not
     to be needed, because a larger one has to be unloaded as well, stays.
     """
+    # A model without measured memory would free nothing.
     order = sorted(
         (r for r in residents if not r.is_held and r.size > 0), key=lambda r: (r.is_busy, r.last_used_ms, r.name)
     )

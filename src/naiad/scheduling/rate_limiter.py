@@ -88,6 +88,7 @@ class RateLimiter:
         # In the order of their turns: score, then priority, then number.
         self._waiting: list[Contender] = []
         self._numbers = count(1)
+        # The score of the last turn, from which new and idle instances continue.
         self._clock = 0
 
     @property
@@ -108,6 +109,7 @@ class RateLimiter:
                 another.
         """
         members = self._members.union(newcomers)
+        # Counted first: its error leaves the limiter as it was.
         self._available = self._counted(members)
         self._members = members
 
@@ -165,6 +167,7 @@ class RateLimiter:
 
     def _fits(self, contender: Contender, kept: set[Resource]) -> bool:
         used, available = self._used, self._available
+        # A need of 0 takes nothing from those that wait.
         return all(used[r] + n <= available[r] and not (n and r in kept) for r, n in contender.needs)
 
     def _counted(self, members: set[Contender]) -> dict[Resource, int]:
