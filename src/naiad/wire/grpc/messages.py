@@ -83,6 +83,7 @@ class MessageReader:
         rest = data[used : used + length]
         if len(rest) == length:
             self._prefix.clear()
+            # A copy, since the receive buffer is used again at once.
             return used + length, bytearray(rest)
         if self._check_room is not None and length > SMALL_MESSAGE_BYTES:
             self._check_room(length)
@@ -94,6 +95,7 @@ class MessageReader:
         """Fast path for the middle of a long message: True when ``buffer[start:end]`` was consumed."""
         body = self._body
         size = end - start
+        # The end of a message, or of its memory so far, takes the slower methods.
         if body is None or len(body.target) <= size:
             return False
         body.target[:size] = memoryview(buffer)[start:end]

@@ -74,6 +74,7 @@ def _head(block: bytes, flags: int) -> bytes:
     return len(block).to_bytes(3, "big") + bytes((HEADERS, flags))
 
 
+# HEADERS, then the head of DATA and the prefix of the message, in one step.
 _BEFORE: Final = struct.Struct(f">5sI{len(OPENING)}sIBIBI")
 _AFTER: Final = struct.Struct(f">5sI{len(_OK)}s")
 _pack_before = _BEFORE.pack

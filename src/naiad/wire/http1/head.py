@@ -59,7 +59,7 @@ _REASONS: Final = {
 
 
 class HttpError(Exception):
-    """Bytes that are not an acceptable HTTP request. It is answered with ``status`` and closes the connection."""
+    """Bytes that are not an acceptable HTTP request. The response has ``status`` and closes the connection."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -247,6 +247,7 @@ def _is_chunked(headers: dict[str, str], version: tuple[int, int]) -> bool:
         return False
     if version == (1, 0):
         raise HttpError(400, "transfer-encoding is not part of HTTP/1.0")
+    # A proxy in front might believe the other of the two (RFC 9112, section 6.1).
     if "content-length" in headers:
         raise HttpError(400, "content-length and transfer-encoding must not be given together")
     if coding.lower() != "chunked":
@@ -258,6 +259,7 @@ def _content_length(headers: dict[str, str]) -> int | None:
     value = headers.get("content-length")
     if value is None:
         return None
+    # ``int`` would also accept signs, spaces and underscores.
     if _DIGITS.fullmatch(value) is None:
         raise HttpError(400, f"content-length {value[:64]!r} is not a number of bytes")
     return int(value)
@@ -275,6 +277,7 @@ def _keeps_alive(headers: dict[str, str], version: tuple[int, int]) -> bool:
 
 def _expects_continue(headers: dict[str, str], version: tuple[int, int]) -> bool:
     value = headers.get("expect")
+    # RFC 9110, section 10.1.1: a server ignores it in HTTP/1.0.
     if value is None or version == (1, 0):
         return False
     if value.lower() != "100-continue":
@@ -316,6 +319,7 @@ class HeadMemo:
     ) -> None:
         self.known: dict[bytes, RequestHead] = BoundedDict(entries)
         self._check = check
+        # Heads that came once take the memory of a number each.
         self._seen_once: set[int] = set()
         self._entries = entries
         self._max_bytes = max_bytes
@@ -340,6 +344,7 @@ class HeadMemo:
         self.known.clear()
 
     def _remember(self, raw: bytes, head: RequestHead) -> None:
+        # A hash is enough: where two are equal, a head is cached at its first appearance.
         mark = hash(raw)
         if mark not in self._seen_once:
             if len(self._seen_once) >= 4 * self._entries:

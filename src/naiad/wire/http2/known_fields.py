@@ -63,6 +63,7 @@ class KnownFields:
                 first = block[position]
                 if first & _INDEXED:
                     end = position + 1
+                # A field that enters the table, or a change of the table's size.
                 elif first & _CHANGES:
                     return None
                 else:
@@ -79,6 +80,7 @@ class KnownFields:
                     return None
                 found.append(field)
                 position = end
+        # The full decoder reads the block again, and raises the error if there is one.
         except (IndexError, HPACKError, Http2StreamError):
             return None
         return found
@@ -87,6 +89,7 @@ class KnownFields:
         """A field whose bytes are not known, and its size; None where its length takes further bytes."""
         first = raw[0]
         if first & _INDEXED:
+            # 0 is no index, and all bits set announce further bytes.
             if first & _LONG in (0, _LONG):
                 return None
             name, value = self._table.get_by_index(first & _LONG)

@@ -102,6 +102,7 @@ class OutboundQueue:
         queue = stream.queue
         if queue is None:
             queue = stream.queue = deque()
+        # With data it is in ``waiting`` already, or stalled until its window grows.
         if not queue:
             self.waiting.append(stream)
         queue += [part for part in map(_flat, parts) if part.nbytes]
@@ -128,10 +129,11 @@ class OutboundQueue:
         self.write(frame)
 
     def stop_unfinished(self) -> None:
-        """Tell the peer to send no more of the requests that were answered before they had arrived whole."""
+        """Have the peer stop sending the requests whose response ended before they were complete."""
         for stream_id in self.unfinished:
             self.streams.pop(stream_id, None)
             self.closed_here(stream_id)
+            # No error: RFC 9113, section 8.1, has this code for a response that did not need the whole request.
             self.write(encode_reset(stream_id, Http2ErrorCode.NO_ERROR))
         self.unfinished.clear()
 
@@ -144,6 +146,7 @@ class OutboundQueue:
             self.waiting_bytes -= stream.queued_bytes
             stream.queued_bytes = 0
             stream.queue.clear()
+            # Streams without data leave ``waiting`` in ``pump``. Only a peer that resets many makes it worth a pass.
             if len(self.waiting) > 2 * len(self.streams) + _STALE_STREAMS:
                 self.waiting = deque(other for other in self.waiting if other.queue)
 
@@ -186,6 +189,7 @@ class OutboundQueue:
             size = min(left, self.frame_bytes)
             left -= size
             self.pumped += 1
+            # Never with END_STREAM, because a response of gRPC ends with trailers.
             out.append(frame_head.pack(size << 8 | DATA, 0, stream.id))
             while size:
                 have = len(part) - position
@@ -219,6 +223,7 @@ class OutboundQueue:
         """The peer changed the initial window of every stream, open streams included."""
         if size == self.initial_window:
             return
+        # Checked for all streams before any changes (6.9.2).
         if any(size + stream.credit > MAX_WINDOW for stream in self.streams.values()):
             raise Http2ConnectionError(Http2ErrorCode.FLOW_CONTROL_ERROR, "a stream's window is above 2^31-1")
         self.initial_window = size
@@ -243,6 +248,7 @@ class OutboundQueue:
 
 def _flat(part: Any) -> memoryview:
     view = memoryview(part)
+    # A view with a zero in its shape cannot be cast.
     if not view.nbytes:
         return _NOTHING
     return view if view.ndim == 1 and view.itemsize == 1 else view.cast("B")

@@ -33,6 +33,7 @@ class BinaryResponseHead:
         self.is_small = length + binary_size < _ONE_WRITE_BYTES
         self._rest = b'",' + rest
         self._binary_size = binary_size
+        # By the length of the id, on which both lengths in the head depend.
         self._before_id: dict[int, bytes] = {}
 
     def with_id(self, request_id: bytes) -> bytes:
@@ -73,6 +74,7 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
 
     def _begin_heads(self) -> None:
         super()._begin_heads()
+        # New ones, because the copy of a plan shares those of its original, and texts contain the version.
         self._placed_answers = BoundedDict(MAX_HEADS)
         self._json_texts = BoundedDict(MAX_HEADS)
 
@@ -92,6 +94,7 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
             return None
         pieces = [b'{"id":"', request_id.encode(), b'",'] if request_id else [b"{"]
         for name, text, array in zip(self.outputs, texts, arrays, strict=True):
+            # Looked at each time: a Python model may send another datatype than the configured one.
             if array.dtype != self.dtypes[name].numpy:
                 return None
             pieces.append(text)

@@ -79,6 +79,7 @@ class Classes:
             InvalidArgumentError: an output cannot be classified, or there are too many classes.
         """
         wanted = {name: self._rows(outputs[name]) for name in self.counts if name in outputs}
+        # The error carries the rest of the work: whoever catches it runs it in a thread.
         if self._work(wanted) > self.at_once and at_once:
             raise LargeClassesError(
                 partial(self.apply, outputs, at_once=False), sum(a.nbytes for a in outputs.values())

@@ -56,6 +56,7 @@ def _id(value: Any) -> str:
 
 def _members(raw: bytes, root: dict[str, Any], inputs: Mapping[str, TensorSpec]) -> list[tuple[str, Any]]:
     """The members of the request; an input that is given twice is there twice."""
+    # orjson keeps the last of equal members alone. Only where a name occurs twice in the text is it parsed again.
     if any(raw.count(orjson.dumps(name)) > 1 for name in inputs):
         return _repeated_members(raw)
     return list(root.items())
@@ -163,6 +164,7 @@ def encode_generated(
     members["model_version"] = b'"%d"' % version
     if request_id:
         members["id"] = orjson.dumps(request_id)
+    # Last, so that an output has its value also where it is named like another member.
     members |= {name: _values(outputs[name], dtype, name) for name, dtype in wanted.items() if name in outputs}
     pieces = [b"%b:%b" % (value_json(name, name), members[name]) for name in sorted(members)]
     return b"{%b}" % b",".join(pieces)

@@ -42,6 +42,7 @@ def pack_generate(known: bytes, raw: memoryview) -> list[bytes | memoryview]:
     listed = [(i.name, i.dtype.wire, i.shape, len(t)) for i, t in zip(header.inputs, tensors, strict=True)]
     described = dump_json({"id": header.id, "parameters": header.parameters, "inputs": listed})
     check_description(len(described))
+    # Spaces change nothing in JSON, and align the first tensor.
     return [described + b" " * (-len(described) % _ALIGNMENT), *tensors]
 
 

@@ -60,6 +60,7 @@ def _flatten(data: list[Any], name: str) -> tuple[list[Any], set[type]]:
     """All the elements in row-major order, and the set of their types."""
     kinds = set(map(type, data))
     depth = 1
+    # A level at a time, which leaves the loop over the elements to C.
     while kinds == {list}:
         depth += 1
         if depth > MAX_NESTING:
@@ -113,6 +114,7 @@ def _to_array(flat: list[Any], header: InputHeader) -> Array:
         if dtype.numpy.kind != "f":
             # Since numpy 2 a Python integer outside the range of the dtype raises instead of wrapping around.
             return np.array(flat, dtype.numpy)
+        # Through FP64, where an overflow of the datatype can be told from an Infinity of the caller.
         wide = np.array(flat, np.float64)
     except (OverflowError, ValueError):
         raise _out_of_range(flat, header) from None

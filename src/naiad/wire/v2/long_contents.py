@@ -89,6 +89,7 @@ class ReadContents(NamedTuple):
 def has_long_contents(message: Body) -> bool:
     """Whether a message holds typed contents that take long to read. Looks at few of its bytes."""
     flat = memoryview(message)
+    # A bounded number of looks: a message that would take more counts as long.
     looks = _Looks()
     try:
         for number, begin, end in looks.fields(flat, 0, len(flat)):
@@ -268,6 +269,7 @@ class _Contents:
         stride = 2 + size
         most = BLOCK_BYTES // stride
         while count := min((end - at) // stride, most):
+            # Strings of one length lie like the rows of a matrix: checked and copied without an object for each.
             rows: Array = np.frombuffer(flat[at : at + count * stride], np.uint8).reshape(count, stride)
             if not ((rows[:, 0] == _STRING_TAG).all() and (rows[:, 1] == size).all()):
                 break
@@ -302,6 +304,7 @@ class _Contents:
         parts: list[bytes] = []
         add = parts.append
         try:
+            # A bounded step, because the interpreter is not released within.
             for _ in range(BLOCK_STRINGS):
                 if block[at] != _STRING_TAG:
                     break
@@ -373,6 +376,7 @@ def _numbers(block: Array, ends: Array) -> Array:
 
 _NARROW: Final[dict[str, Callable[[Array], Array]]] = {
     "bool_contents": lambda found: found != 0,
+    # Protobuf writes a negative int32 with 64 bits, of which the lower half counts.
     "int_contents": lambda found: found.astype(np.uint32).view(np.int32),
     "int64_contents": lambda found: found.astype(np.uint64).view(np.int64),
     "uint_contents": lambda found: found.astype(np.uint32),

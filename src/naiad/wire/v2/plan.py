@@ -122,6 +122,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
             and not self.placed
             and all(binary[n] and not dtypes[n].is_bytes and dtypes[n].wire != "BF16" for n in outputs)
         )
+        # Plans with one output or one input have shorter paths.
         self._single = outputs[0] if self.plain and len(outputs) == 1 else None
         self._first = self.inputs[0] if len(self.inputs) == 1 else None
         self._heads: dict[object, _Head] = BoundedDict(MAX_HEADS)
@@ -169,6 +170,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
 
     def views(self, body: bytes | bytearray | memoryview, start: int) -> dict[str, Array]:
         """The inputs as views into ``body``, whose description ends at ``start``."""
+        # The constructor takes offset and shape in one call; ``frombuffer`` would need a ``reshape``.
         if self._first is not None:
             name, dtype, offset, shape = self._first
             return {name: _ndarray(shape, dtype, body, start + offset)}
@@ -204,6 +206,7 @@ class PlanMemo(Generic[_Cached]):
 
     def __init__(self) -> None:
         self._plans: dict[bytes, _Cached] = BoundedDict(MAX_PLANS)
+        # Bound once: every request calls it.
         self.get = self._plans.get
 
     def keep(self, key: bytes, plan: _Cached) -> None:

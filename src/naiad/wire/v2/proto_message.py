@@ -151,6 +151,7 @@ def _source(
             )
         return None
     if found.HasField("contents"):
+        # A request has all of its tensors raw or none.
         if raws:
             raise InvalidArgumentError(
                 f"contents field must not be specified when using raw_input_contents for '{given.name}' for model "

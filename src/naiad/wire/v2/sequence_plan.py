@@ -78,6 +78,7 @@ class SequencePlans(Generic[_Cached]):
         cut = self._cut(description)
         if cut is None:
             return None
+        # ``keep`` has made sure that the number cut out is that of the sequence.
         cached = self._memo.get(cut[1])
         return None if cached is None else (cached, cut[0])
 
