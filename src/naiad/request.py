@@ -18,6 +18,7 @@ Array = np.ndarray[Any, Any]
 ParameterValue = bool | int | float | str
 Parameters = Mapping[str, ParameterValue]
 
+# Shared by all requests without parameters, so it is never changed.
 NO_PARAMETERS: Parameters = {}
 UNKNOWN_ID = "<id_unknown>"
 OBJECT_BYTES = 48
@@ -59,6 +60,7 @@ class RequestOptions:
             run in one batch: their ``shape_key`` differs.
     """
 
+    # No equality of its own: caches use the identity, which costs no comparison.
     __slots__ = (
         "correlation_id",
         "flags",
@@ -198,7 +200,7 @@ class InferRequest:
 
     @property
     def origin(self) -> InferRequest:
-        """The request of a caller: this one, or the one that this was made of."""
+        """The caller's request: this one, or the request from which this one was made."""
         return self
 
     def headers(self) -> Mapping[str, str]:

@@ -36,7 +36,7 @@ class LocalCache:
         return None if found is None else found[0]
 
     def insert(self, key: bytes, outputs: Mapping[str, Array]) -> bool:
-        """Cache a copy of ``outputs``; False when the key is there already, or the copy would be too large."""
+        """Cache a copy of ``outputs``; False when the key is cached already, or the copy would be too large."""
         begun_ns = monotonic_ns()
         figures = self.figures
         # Two equal requests that ran at the same time insert twice: the first response stays.

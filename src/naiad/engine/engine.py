@@ -118,7 +118,7 @@ class Engine:
     # Tracing
 
     def trace_settings(self, model: str) -> dict[str, str | list[str]]:
-        """The trace settings of a model, or with "" of all models without own ones, as the protocol shows them.
+        """The trace settings of a model, or with "" of all models without own settings, in the protocol's form.
 
         Raises:
             InvalidArgumentError: there is no such model.
@@ -134,6 +134,7 @@ class Engine:
 
         Errors as ``trace_settings``, ``read_changes`` and ``Tracing.change``.
         """
+        # Only for its error.
         self.trace_settings(model)
         if given:
             self._tracing.change(model, read_changes(given))
@@ -144,7 +145,7 @@ class Engine:
             self.on_serving(model)
 
     def on_serving(self, model: LoadedVersion) -> None:
-        """A version is about to get its first request: it is traced as the settings say now."""
+        """Trace a version as the settings say now. Called before its first request."""
         model.trace_with(self._tracing.sampler(model.name))
 
     # Loading and unloading
@@ -195,6 +196,7 @@ class Engine:
         except InvalidArgumentError as error:
             # No namespace has it loaded, or several do.
             raise self._or_loadable(name, error) from None
+        # As above, for a name without its namespace.
         if entry is not None and not version and entry.answering is not None:
             return entry.answering
         try:
@@ -382,6 +384,7 @@ class Engine:
                     reason = "; ".join(filter(None, (found.reason, routes.get(found.version, ""))))
                     rows.append(shown | _index_row(found.version, found.state, reason))
             if not ready_only:
+                # Versions that only the routes name are listed, too, with the reason.
                 missing = sorted(routes.keys() - entry.versions.keys())
                 rows += [shown | _index_row(v, ModelState.UNAVAILABLE, routes[v]) for v in missing]
         return rows

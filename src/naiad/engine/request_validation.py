@@ -108,6 +108,7 @@ def _check_names(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> N
     # The number comes before the names, as in the reference.
     if not len(required) <= len(given) <= len(spec.inputs):
         raise InvalidArgumentError(label + _count_text(spec, given, required))
+    # Backwards, as in ``check_inputs``.
     for name in given[::-1]:
         if name not in spec.inputs:
             raise InvalidArgumentError(f"unexpected inference input '{name}' for model '{spec.name}'")

@@ -120,6 +120,7 @@ class RateLimiter:
         self.withdraw(contender)
         self.release(contender)
         self._members.discard(contender)
+        # Without limits the amounts are the largest needs, which may have been its own.
         if contender.needs:
             self._available = self._counted(self._members)
 
@@ -167,7 +168,7 @@ class RateLimiter:
 
     def _fits(self, contender: Contender, kept: set[Resource]) -> bool:
         used, available = self._used, self._available
-        # A need of 0 takes nothing from those that wait.
+        # A need of 0 takes nothing from contenders that wait.
         return all(used[r] + n <= available[r] and not (n and r in kept) for r, n in contender.needs)
 
     def _counted(self, members: set[Contender]) -> dict[Resource, int]:

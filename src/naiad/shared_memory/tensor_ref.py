@@ -47,7 +47,7 @@ class PlacedOutput:
 
     Attributes:
         dtype, shape: as of an array.
-        nbytes: 0, for no bytes have to be sent.
+        nbytes: 0, because no bytes have to be sent.
     """
 
     __slots__ = ("dtype", "shape")

@@ -61,6 +61,7 @@ def kind_of(value: Any) -> str:
     """A JSON value as a person would name it, short."""
     if value is None:
         return "null"
+    # A bool is also an int.
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):

@@ -108,6 +108,7 @@ class DynamicBatcher:
 
     def __init__(self, batching: BatchingSpec, max_batch_size: int, queue: Queue | None = None) -> None:
         self._queue: Queue = deque() if queue is None else queue
+        # Another queue need not have the order of arrival.
         self._in_order = queue is None
         self._max_rows = max_batch_size
         self._preferred = frozenset(batching.preferred_batch_sizes)

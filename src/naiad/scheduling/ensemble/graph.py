@@ -197,6 +197,7 @@ class _Checks:
                 f"{where}inconsistent data type: {known.tensor.dtype.config} is inferred from model {known.model} "
                 f"while {found.tensor.dtype.config} is inferred from model {found.model}"
             )
+        # Either is enough: where one of two models batches, only the shapes with the batch agree.
         if not _agree(known.dims, found.dims) and not _agree(known.full_dims, found.full_dims):
             raise EnsembleError(
                 f"{where}inconsistent shape: {_text(known.full_dims)} is inferred from model {known.model} while "
@@ -211,6 +212,7 @@ class _Builder:
         self._spec = spec
         self._steps = ensemble.steps
         self._models = models
+        # A dictionary for its order, which numbers the tensors.
         names = dict.fromkeys(spec.inputs)
         for step in ensemble.steps:
             names.update(dict.fromkeys(tensor for _, tensor in step.outputs))

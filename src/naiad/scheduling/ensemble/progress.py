@@ -104,6 +104,7 @@ class EnsembleProgress:
         """Settle the inputs of the request."""
         root = self._root
         for name, number in self._plan.graph.inputs.items():
+            # Not by ``_write``, because no step writes an input.
             root.values[number] = inputs.get(name, NOT_GIVEN)
             self._settled.append((root, number))
         return self._advance()

@@ -72,6 +72,7 @@ class PolicyQueue:
         # By number, so that the deadline of a request that left does not keep the request alive.
         self._deadlines: list[tuple[int, int]] = []
         self._timed: dict[int, InferRequest] = {}
+        # From 1 on, because 0 stands for no deadline.
         self._numbers = count(1)
 
     @property

@@ -151,10 +151,11 @@ class Sequences:
     @property
     def has_live(self) -> bool:
         """Whether any sequence has not ended, or still has requests."""
+        # A sequence that has ended has no id any more, but may have requests.
         return bool(self._by_id or self._by_request)
 
     def __iter__(self) -> Iterator[InferRequest]:
-        """The waiting requests, those of the backlog included; not those that were handed out."""
+        """The waiting requests, with the requests of the backlog; not the requests that were handed out."""
         for sequence in dict.fromkeys(self._by_request.values()):
             yield from sequence.waiting
 
@@ -225,6 +226,7 @@ class Sequences:
         return sequence
 
     def _admit(self, sequence: Sequence) -> None:
+        # Where a slot is free, no sequence waits for one.
         if self._free:
             self._place(sequence)
         else:
@@ -278,7 +280,7 @@ class Sequences:
     def withdraw(self, request: InferRequest, now_ns: int) -> Sequence | None:
         """Remove a waiting request, and its sequence with its last request; returns the sequence that gets its slot.
 
-        For iterative sequences: each request is a sequence of its own, and those with the same id run one by one.
+        For iterative sequences: each request is a sequence of its own, and sequences with the same id run one by one.
         """
         sequence = self._by_request.pop(request)
         if len(sequence.waiting) > LONG and isinstance(sequence.waiting, deque):
@@ -376,7 +378,7 @@ class Sequences:
         refused: list[InferRequest] = []
         placed: list[Sequence] = []
         while self._deadlines and self._deadlines[0][0] <= now_ns:
-            # No sequence is placed here: one that waits for a slot has none to free.
+            # No sequence is placed here: a sequence that waits for a slot has none to free.
             entry = heappop(self._deadlines)
             if self._is_pending(entry):
                 refused += self._refuse_late(entry[2], now_ns) if self._starting else self.end(entry[2], now_ns)[0]
@@ -415,6 +417,7 @@ class Sequences:
         self._by_id.clear()
         self._waiting_for_slot.clear()
         self._chained.clear()
+        # Their running requests still end, and the sequences with them.
         self._ending = {s.correlation_id: s for s in self._by_request.values()}
         for sequence in [s for row in self._rows for s in row if s is not None and s.running is None]:
             self._after(sequence, 0)

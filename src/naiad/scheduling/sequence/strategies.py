@@ -89,8 +89,8 @@ class DirectBatcher:
         return len(ready), 0
 
     def waits_for_more(self, instance: int, answered: int) -> bool:
-        # An empty row costs nearly as much as a full one, and most rows would be empty. As many requests as were
-        # answered are enough: then two groups of callers take turns, and the instance is never idle.
+        # An empty row costs nearly as much as a full one, and most rows would be empty. As many requests as got
+        # responses are enough: then two groups of callers take turns, and the instance is never idle.
         return 0 < len(_ready(self.sequences.row(instance))) < answered
 
     def drain(self) -> list[InferRequest]:
@@ -127,7 +127,7 @@ class DirectBatcher:
 
 
 def _ready(row: Iterable[Sequence | None]) -> list[InferRequest]:
-    """The next request of each sequence of ``row`` that has one, and none that runs."""
+    """The next request of each sequence of ``row`` that has a waiting request and no running one."""
     return [s.waiting[0] for s in row if s is not None and s.waiting and s.running is None]
 
 

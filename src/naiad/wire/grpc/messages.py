@@ -109,6 +109,7 @@ class MessageReader:
             size = min(len(body.target), len(data) - used)
             body.target[:size] = data[used : used + size]
             used += size
+            # Without a message ``target`` is new: the memory for the rest is taken only now.
             if message := self.advance(size):
                 return used, message
         return used, None

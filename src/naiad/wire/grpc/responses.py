@@ -15,6 +15,7 @@ from naiad.wire.grpc.messages import PREFIX_BYTES
 from naiad.wire.grpc.status import Status, encode_text
 from naiad.wire.http2.frames import END_HEADERS, END_STREAM, HEADERS
 
+# Entry 8 of the static table (RFC 7541, appendix A).
 _STATUS_200: Final = b"\x88"
 
 
@@ -85,6 +86,7 @@ _CLOSING_HEAD: Final = _head(_OK, END_HEADERS | END_STREAM)
 
 def whole_response(stream_id: int, parts: Sequence[Any], size: int) -> bytes:
     """All frames of a response with status OK and one message of ``size`` bytes, which fits one frame."""
+    # The type of DATA is 0, so its length alone fills the first word.
     return b"".join(
         (
             _pack_before(_OPENING_HEAD, stream_id, OPENING, size + PREFIX_BYTES << 8, 0, stream_id, 0, size),

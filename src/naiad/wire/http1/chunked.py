@@ -21,6 +21,7 @@ _CR, _LF = b"\r\n"
 _TRAILER_LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\x0a-\x1f\x7f]*")
 
 _SIZE, _DATA, _DATA_END, _TRAILERS, _DONE = range(5)
+# CRLF after the data of a chunk counts as an empty line.
 _LINE_LIMITS: Final = {_SIZE: MAX_SIZE_LINE_BYTES, _DATA_END: 0, _TRAILERS: MAX_TRAILER_BYTES}
 
 

@@ -25,9 +25,11 @@ CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]{1,64}) ([^\x00-\x20#\x7f]+) HTTP/([0-9])\.([0-9])")
 _HEAD_STARTS = frozenset(b"\r!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+# RFC 9112, section 3.2.2: a server accepts the form that clients send to proxies.
 _ABSOLUTE_TARGET = re.compile(r"https?://[^/?]*", re.IGNORECASE)
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _SIGNED_DIGITS = re.compile(r"[+-]?[0-9]+")
+# Repeated, two readers of the same head could use different values.
 _SINGLE_HEADERS = frozenset({"content-length", "host", "inference-header-content-length"})
 _NEVER_WHOLE: Final = 1 << 62
 _MAX_LENGTH_DIGITS: Final = 64
@@ -376,6 +378,7 @@ def encode_head(
     lines += [f"{name}: {value}" for name, value in extra]
     lines.append(f"Content-Length: {content_length}")
     encoded = "\r\n".join(lines).encode("latin-1")
+    # One look at the whole instead of one at each header.
     if encoded.count(b"\n") != len(lines) - 1 or encoded.count(b"\r") != len(lines) - 1:
         raise ValueError(f"response header with a line break: {_shown(encoded)}")
     return encoded + HEAD_END
@@ -387,6 +390,7 @@ def encode_stream_head(status: int, content_type: str, chunked: bool, keep_alive
     ``lines`` are further header lines, each with its line break in front.
     """
     framing = "\r\nTransfer-Encoding: chunked" if chunked else ""
+    # Without chunks the end of the connection is the end of the body.
     option = "" if chunked and keep_alive else "\r\nConnection: close"
     head = f"HTTP/1.1 {status} {reason_of(status)}\r\nContent-Type: {content_type}{framing}{option}"
     return head.encode("latin-1") + lines + HEAD_END

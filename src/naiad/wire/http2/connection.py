@@ -163,6 +163,7 @@ class Http2Connection(ConnectionControl):
             return
         self.inside = True
         try:
+            # The usual case: whole frames, which are parsed where they were received.
             if self._partial is None and not self.unread:
                 used = self._parse(self._buffer, 0, size)
                 if used < size:
@@ -263,6 +264,7 @@ class Http2Connection(ConnectionControl):
                 else:
                     self.last_stream_id = stream_id
                     streams[stream_id] = self._open(self, stream_id, head)
+            # Some peers send two for each call, so this frame is not copied out.
             elif kind == WINDOW_UPDATE and end - start == 4:
                 self._window_grown(stream_id & MAX_STREAM_ID, int.from_bytes(buffer[start:end], "big"))
             else:
@@ -274,6 +276,7 @@ class Http2Connection(ConnectionControl):
 
         A peer that does read may have more than that in flight: its calls do not fail for it.
         """
+        # 0 stays: after a GOAWAY no call is accepted again.
         if self.waiting_bytes > MAX_WAITING_BYTES and self._room > 0:
             self._room = _OVERLOADED
 
@@ -330,6 +333,7 @@ class Http2Connection(ConnectionControl):
         """Look at an incomplete frame. DATA is processed as it comes, other frames wait until they are complete."""
         word, flags, stream_id = frame_head.unpack_from(buffer, position)
         length, kind, start = word >> 8, word & 0xFF, position + 9
+        # A frame of such a length is incomplete at first, so this is the only place to look at it.
         if length > MAX_FRAME_BYTES:
             raise Http2ConnectionError(Http2ErrorCode.FRAME_SIZE_ERROR, f"frame of {length} bytes")
         if self._block is not None or not self.settled:
@@ -344,6 +348,7 @@ class Http2Connection(ConnectionControl):
                 self.spend()
                 if partial.ended:
                     self._end_request(partial.stream)
+            # The byte with the length of the padding has been read.
             return self._feed(partial, buffer, start + (flags & PADDED == PADDED), size)
         # Unknown types have to be ignored (5.5), at any length: their bytes are skipped as they come.
         if kind > CONTINUATION:
@@ -503,6 +508,7 @@ class Http2Connection(ConnectionControl):
                 raise _too_much_padding(payload[0] if payload else 0, end)
             begin = 1
             end -= payload[0]
+        # The priority is ignored (5.3.2).
         if flags & HAS_PRIORITY:
             begin += 5
         if begin > end:
@@ -526,6 +532,7 @@ class Http2Connection(ConnectionControl):
 
     def _headers(self, stream_id: int, ended: bool, block: bytes) -> None:
         """A whole header block: a new stream, or the end of one."""
+        # Again, since a frame that arrives whole may be larger than a block.
         if len(block) > MAX_BLOCK_BYTES:
             raise Http2ConnectionError(Http2ErrorCode.ENHANCE_YOUR_CALM, f"header block of {len(block)} bytes")
         if stream_id & 1 == 0:
@@ -571,6 +578,7 @@ class Http2Connection(ConnectionControl):
             self.spend()
         elif stream.flags & REMOTE_CLOSED:
             self.reset(stream_id, Http2ErrorCode.STREAM_CLOSED)
+        # Trailers have to end the request (8.1).
         elif not ended:
             self.reset(stream_id, Http2ErrorCode.PROTOCOL_ERROR)
         else:

@@ -209,6 +209,7 @@ class ConnectionControl(OutboundQueue):
             # The change visits each stream, so it counts as several frames.
             self.spend(len(self.streams) // _STREAMS_PER_CHEAP)
         self.frame_bytes = settings.get(Setting.MAX_FRAME_SIZE, self.frame_bytes)
+        # This side never uses the table, but has to acknowledge that it became smaller.
         if settings.get(Setting.HEADER_TABLE_SIZE, DEFAULT_TABLE_BYTES) < DEFAULT_TABLE_BYTES:
             self.plain = False
         self.settled = True

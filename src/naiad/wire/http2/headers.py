@@ -57,6 +57,7 @@ class HeaderReader:
     __slots__ = ("_decoder", "_fields", "_find_route", "known")
 
     def __init__(self, find_route: Callable[[Http2RequestHead], Any]) -> None:
+        # The limit stops the decoder early: a block of few bytes can refer to a large entry many times.
         self._decoder = Decoder(MAX_HEADER_LIST_BYTES)
         self._find_route = find_route
         self._fields = KnownFields(self._decoder.header_table, MAX_HEADER_LIST_BYTES)

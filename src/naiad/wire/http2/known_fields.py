@@ -23,6 +23,7 @@ MAX_CACHED_FIELDS: Final = 64
 MAX_CACHED_FIELD_BYTES: Final = 256
 """The longest field that is cached, in bytes."""
 
+# What a field counts beside its name and value (RFC 9113, section 6.5.2).
 _ENTRY_BYTES: Final = 32
 _INDEXED: Final = 0x80
 _HUFFMAN: Final = 0x80

@@ -26,6 +26,7 @@ from naiad.wire.http2.frames import (
 )
 from naiad.wire.http2.stream import HEADERS_SENT, LOCAL_CLOSED, REMOTE_CLOSED, STALLED, Stream
 
+# The most bytes of a stream before the next stream has its turn.
 _SHARE_BYTES = 1 << 18
 _STALE_STREAMS = 64
 _EMPTY_TABLE = b"\x20"
@@ -105,6 +106,7 @@ class OutboundQueue:
         # With data it is in ``waiting`` already, or stalled until its window grows.
         if not queue:
             self.waiting.append(stream)
+        # A queue of empty parts would never end, since no frame takes them.
         queue += [part for part in map(_flat, parts) if part.nbytes]
         stream.queued_bytes += size
         self.waiting_bytes += size
@@ -165,6 +167,7 @@ class OutboundQueue:
             if not stream.queue:
                 self._sent_all(stream)
             elif self.initial_window + stream.credit <= 0:
+                # It takes no turns until its window grows.
                 stream.flags |= STALLED
             else:
                 waiting.append(stream)
@@ -191,6 +194,7 @@ class OutboundQueue:
             self.pumped += 1
             # Never with END_STREAM, because a response of gRPC ends with trailers.
             out.append(frame_head.pack(size << 8 | DATA, 0, stream.id))
+            # A frame may hold the end of one part and the beginning of the next.
             while size:
                 have = len(part) - position
                 if have > size:

@@ -65,6 +65,7 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
             and not any(self.binary[name] for name in self.outputs)
             and all(kind.in_json and not kind.is_bytes for kind in kinds)
         )
+        # ``gather`` has a shorter path for one output, which plain plans take already.
         if self.in_json and len(self.outputs) == 1:
             self._single = self.outputs[0]
         # By the shapes of the outputs: the text before the data of each; none where the outputs are large.

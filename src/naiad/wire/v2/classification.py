@@ -153,6 +153,7 @@ def _greatest(values: Array, count: int) -> Array:
 
 def _candidates(values: Array, count: int) -> Array:
     """The indices of the ``count`` greatest values in their own order; of the least ones the first."""
+    # Linear in the number of values, as sorting all of them is not.
     least = np.partition(values, values.size - count)[values.size - count]
     found = [np.flatnonzero(values > least)]
     missing = count - found[0].size

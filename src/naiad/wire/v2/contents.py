@@ -41,6 +41,7 @@ class _Kind(NamedTuple):
     memory: bool = False
 
 
+# In the order of the fields' numbers, which decides the list that counts.
 KINDS: Final = {
     "bool_contents": _Kind("BOOL", ("BOOL",), True),
     "int_contents": _Kind("INT32", ("INT8", "INT16", "INT32")),

@@ -74,7 +74,7 @@ def _flatten(data: list[Any], name: str) -> tuple[list[Any], set[type]]:
 
 
 def _flatten_uneven(data: list[Any], name: str, depth: int) -> list[Any]:
-    """Numbers and lists side by side: each element is looked at once, however deep its neighbours are nested."""
+    """Numbers and lists side by side: each element is visited once, however deep its neighbours are nested."""
     flat: list[Any] = []
     levels = [iter(data)]
     while levels:
@@ -118,6 +118,7 @@ def _to_array(flat: list[Any], header: InputHeader) -> Array:
         wide = np.array(flat, np.float64)
     except (OverflowError, ValueError):
         raise _out_of_range(flat, header) from None
+    # An overflow is an error below; numpy would only warn.
     with np.errstate(over="ignore"):
         narrow = wide.astype(dtype.numpy, copy=False)
     if not np.isfinite(narrow).all() and (np.isinf(narrow) & ~np.isinf(wide)).any():

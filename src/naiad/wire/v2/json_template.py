@@ -76,6 +76,7 @@ class Templates:
     def recall(self, body: Body) -> Recalled | None:
         """The request that ``body`` is, JSON alone; None when it fits no template."""
         request_id, start = _cut_id(body)
+        # Callers repeat one text, so the last template is tried before the others are searched.
         template = self._last
         spans = None if template is None else template.locate(body, start)
         if template is None or spans is None:
@@ -92,6 +93,7 @@ class Templates:
     def learn(self, body: Body, header: InferHeader, plan: BinaryPlan) -> None:
         """Cache a template of a request that fits its model, if its text allows one."""
         request_id, start = _cut_id(body)
+        # Any other id stands somewhere in the text, which would give each request the same one.
         if request_id != header.id or self._find(body, start)[0] is not None:
             return
         if any(given.data is None or not given.elements for given in header.inputs):

@@ -186,6 +186,7 @@ def read_contents(message: Body) -> ReadContents:
                 left.append(field_head(_INPUT, len(described)) + described)
                 inputs.append(values)
             elif tag == _RAW_INPUT << 3 | _DELIMITED:
+                # Emptied and not left out: raw tensors belong to inputs by their order.
                 left.append(field_head(_RAW_INPUT, 0))
                 raws.append(flat[first:end])
             else:

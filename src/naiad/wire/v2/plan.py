@@ -89,6 +89,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
+        # Once for each class, because every request of a sequence copies its plan.
         cls._all_slots = _slots_of(cls)
 
     def __init__(
@@ -112,6 +113,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
         self.version = version
         self.inputs = tuple(inputs)
         self.data_bytes = size
+        # -1 is the size of no request, so requests with regions leave the fast path.
         self.size = size if regions is None else -1
         self.dtypes = dtypes
         self.binary = binary

@@ -78,6 +78,7 @@ def scan(message: bytes | bytearray | memoryview) -> Layout | None:
                 return None
             length = message[at + 1]
             at += 2
+            # Most lengths have one byte, which needs no call.
             if length > 127:
                 length, at = _long_length(message, length, at)
             begin, at = at, at + length
@@ -87,6 +88,7 @@ def scan(message: bytes | bytearray | memoryview) -> Layout | None:
                 ends[rank] = at
     except (IndexError, ValueError):
         return None
+    # There are too many fields, or the last one runs past the end.
     if at != size:
         return None
     id_at = ends[2] or ends[1]
@@ -102,7 +104,7 @@ def _long_length(message: bytes | bytearray | memoryview, low: int, at: int) -> 
         at += 1
         length |= (byte & 127) << shift
         if byte < 128:
-            # Protobuf also reads lengths with more bytes than needed; the key of a plan should have one form.
+            # Protobuf also reads lengths with more bytes than needed; a plan has one key for each description.
             if byte == 0:
                 break
             return length, at

@@ -54,7 +54,7 @@ def read_message(message: Any, raws: Sequence[Raw], model: str) -> ReadMessage:
 
     Args:
         message: the ``ModelInferRequest``.
-        raws: its raw tensors in order; those in the message are not looked at.
+        raws: its raw tensors in order; the raw tensors in the message are ignored.
         model: the model's name.
 
     Raises:

@@ -56,6 +56,7 @@ def cut_proto(description: bytes) -> Cut | None:
         number, after = read_varint(description, begin)
     except (IndexError, ValueError):
         return None
+    # A last byte of 0 means that the number has more bytes than it needs.
     if after != end or not 0 < number < 1 << 63 or not description[end - 1]:
         return None
     return number, description[:begin] + description[end:]
