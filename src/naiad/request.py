@@ -116,7 +116,7 @@ class BatchTimes(Protocol):
     Attributes:
         gather_ns: how long the event loop took to gather its inputs.
         start_ns: when its instance began.
-        input_ns: when its inputs were there.
+        input_ns: when its inputs were ready.
         infer_ns: when the model had run.
         end_ns: when its outputs were ready.
     """

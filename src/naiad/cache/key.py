@@ -34,7 +34,7 @@ class RequestKeys:
     __slots__ = ("_inputs", "_known", "_model")
 
     def __init__(self, spec: ModelSpec, model: str) -> None:
-        """``model`` identifies the loaded model among all that share the cache, also among those of the same name."""
+        """``model`` identifies the loaded model among all that share the cache, also among models of the same name."""
         self._inputs = {name: tensor.dtype.is_bytes for name, tensor in spec.inputs.items()}
         self._model = model
         # By the options: the part of the key that equal requests share, and the sorted names of their inputs.

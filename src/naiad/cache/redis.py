@@ -134,6 +134,7 @@ class RedisCache:
         while not self._end.wait(pause_s):
             try:
                 client = self._connect()
+                # At the start the line of the first thread speaks for all.
                 if lost or not number:
                     logger.info("the response cache in Redis at %s answers", self.settings.address)
                 lost = False

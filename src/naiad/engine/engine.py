@@ -212,6 +212,7 @@ class Engine:
 
     def has_alias(self, name: str, version: str) -> bool:
         """Whether a model has an alias of that name, or may have one once it is loaded."""
+        # No namespace has the model loaded, or several do; it may still be loadable.
         with suppress(InvalidArgumentError):
             entry = resolve(self._entries, name)
             if entry is not None and entry.routing is not None and version in entry.routing.routes.aliases:

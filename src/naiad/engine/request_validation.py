@@ -160,6 +160,7 @@ def _check_batch(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> i
             raise InvalidArgumentError(
                 f"{label}input '{given.name}' batch size does not match other inputs for '{spec.name}'"
             )
+    # No input has a batch dimension.
     if rows is None:
         return 1
     # A negative size counts as a very large one, as in the reference.

@@ -20,7 +20,7 @@ UNLIMITED: Final = 2**63 - 1
 LOG_EVERY_S: Final = 10.0
 """The shortest time between two log lines about refused requests."""
 BOUNDS: Final = ("requests", "bytes", "model", "body", "json", "compressed", "queue")
-"""Names of the bounds: those below, those on arriving, large JSON and compressed bodies, and queue policies."""
+"""Names of the bounds: of this class, of arriving, large JSON and compressed bodies, and of queue policies."""
 _ADVICE: Final = "try again later, send fewer at a time, or raise the option"
 
 

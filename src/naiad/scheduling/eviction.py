@@ -13,7 +13,7 @@ class Resident(NamedTuple):
         size: its bytes in memory.
         last_used_ms: when it was loaded or ran last.
         is_busy: it has open requests.
-        is_held: it must stay, for it is pinned, requests wait for it, or an operation on it runs.
+        is_held: it must stay because it is pinned, requests wait for it, or an operation on it runs.
     """
 
     name: str

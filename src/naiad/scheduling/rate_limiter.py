@@ -105,7 +105,7 @@ class RateLimiter:
         """Add contenders, all or none.
 
         Raises:
-            ModelLoadError: a contender needs more than there is, or a resource is global for one and of a device for
+            ModelLoadError: a contender needs more than its limit, or a resource is global for one and of a device for
                 another.
         """
         members = self._members.union(newcomers)

@@ -50,7 +50,7 @@ class _Place:
 class PolicyQueue:
     """Requests in the order of service: level 1 before level 2, each in the order of arrival.
 
-    - **Priority** (``QueueSpec.priority_of``): a level waits until those above are empty; a batch may mix levels.
+    - **Priority** (``QueueSpec.priority_of``): a level waits until the levels above are empty; a batch may mix levels.
     - **Size** (``max_queue_size``): a full level, late requests included, refuses the next request.
     - **Timeout** (``QueuePolicySpec.timeout_of``): a request that waited that long is refused or, with DELAY, moved
       behind all others of its level, without a time limit.

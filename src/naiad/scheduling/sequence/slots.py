@@ -145,7 +145,7 @@ class Sequences:
         return self._by_request.get(request)
 
     def is_live(self, correlation_id: int | str) -> bool:
-        """Whether there is a sequence for a request that does not start one."""
+        """Whether a sequence with this id accepts requests without START."""
         return correlation_id in self._by_id
 
     @property

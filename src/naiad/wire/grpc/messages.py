@@ -16,7 +16,7 @@ from naiad.wire.http1.body import SizedBody
 
 PREFIX_BYTES: Final = 5
 SMALL_MESSAGE_BYTES: Final = 1 << 14
-"""Smaller ones are received whole, whether there will be room for them or not."""
+"""Smaller messages are received without a check for room."""
 prefix = struct.Struct(">BI")
 
 
@@ -115,7 +115,7 @@ class MessageReader:
         return used, None
 
     def target(self) -> memoryview | None:
-        """Memory that the next bytes of the present message go to; None when it has none of its own."""
+        """The memory for the next bytes of the present message; None when the message has no memory of its own."""
         return None if self._body is None else self._body.target
 
     def advance(self, size: int) -> memoryview | None:

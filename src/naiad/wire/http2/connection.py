@@ -201,7 +201,7 @@ class Http2Connection(ConnectionControl):
         return sent
 
     def _continue_reading(self, size: int) -> None:
-        """Append bytes to those that are not processed yet."""
+        """Read on: ``size`` further bytes have come for something incomplete."""
         partial = self._partial
         if partial is None:
             unread = self.unread + self._view[:size]

@@ -92,7 +92,7 @@ def encode_settings(settings: Mapping[Setting, int]) -> bytes:
 
 
 def decode_settings(payload: bytes) -> list[tuple[int, int]]:
-    """The entries of a SETTINGS frame, in their order, those unknown included.
+    """The entries of a SETTINGS frame, in their order, with the unknown ones.
 
     Raises:
         Http2ConnectionError: a value outside its range, or a length that is no multiple of six.

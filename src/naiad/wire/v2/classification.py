@@ -170,5 +170,6 @@ def _candidates(values: Array, count: int) -> Array:
 def _strings(texts: Sequence[list[bytes]], rows: Array, count: int, batches: bool) -> Array:
     width = min(count, rows.shape[1])
     array: Array = np.empty(len(rows) * width, np.object_)
+    # Assigned to an array of objects: numpy would make strings of a fixed width of the list.
     array[:] = [text for row in texts for text in row]
     return array.reshape((len(rows), width) if batches else (width,))

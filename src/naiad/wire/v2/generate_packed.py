@@ -26,7 +26,7 @@ class UnpackedRequest(NamedTuple):
 
 
 def pack_inputs(inputs: Mapping[str, TensorSpec]) -> bytes:
-    """The inputs of a model as the JSON worker has to know them."""
+    """The description of a model's inputs for the JSON worker."""
     return orjson.dumps([(t.name, t.dtype.wire, t.shape) for t in inputs.values()])
 
 

@@ -309,7 +309,7 @@ def count_elements(shape: tuple[int, ...], name: str) -> int:
     """How many elements an input of this shape has.
 
     Raises:
-        InvalidArgumentError: more than there can be.
+        InvalidArgumentError: more than an array can have.
     """
     # An array without elements must have strides nevertheless, so its other dimensions are bounded too.
     limit = MAX_ELEMENTS // _WIDEST_BYTES if 0 in shape else MAX_ELEMENTS

@@ -123,7 +123,7 @@ class _Looks:
             at = after
 
     def are_long(self, flat: memoryview, begin: int, end: int) -> bool:
-        """Whether these contents are long, with those before them."""
+        """Whether these contents and the earlier ones are long together."""
         number = flat[begin] >> 3
         self._all += end - begin
         if self._all >= LONG_BYTES:
@@ -216,7 +216,7 @@ def _fields(flat: memoryview, at: int, end: int) -> Any:
 
 
 def _read_input(flat: memoryview, at: int, end: int) -> tuple[bytes, TypedValues | None]:
-    """An input without its contents, and those."""
+    """An input without its contents, and the contents."""
     left: list[bytes] = []
     found: _Contents | None = None
     for tag, begin, first, after in _fields(flat, at, end):
@@ -263,7 +263,7 @@ class _Contents:
             self._numbers.setdefault(name, bytearray()).extend(content)
 
     def _read_runs(self, flat: memoryview, at: int, end: int) -> int:
-        """Add short strings of the same length, as far as there are such at the beginning; where others begin."""
+        """Add the short strings of one length at the beginning; returns the position after them."""
         if at + 2 > end or flat[at] != _STRING_TAG or flat[at + 1] > 127:
             return at
         size = flat[at + 1]
@@ -283,7 +283,7 @@ class _Contents:
         return at
 
     def _read_strings(self, flat: memoryview, at: int, end: int) -> int:
-        """Add strings one behind the other; where something else begins."""
+        """Add consecutive strings; returns the position after them."""
         while at < end and flat[at] == _STRING_TAG:
             block = bytes(flat[at : min(at + BLOCK_BYTES, end)])
             done = self._read_block(block)

@@ -57,7 +57,7 @@ def value_json(name: str, value: ParameterValue) -> bytes:
 
 
 def parameter_fields(parameters: Parameters) -> bytes:
-    """The field ``parameters`` of a ``ModelInferResponse``, one for each; nothing when there are none.
+    """The field ``parameters`` of a ``ModelInferResponse``, once for each parameter.
 
     Raises:
         BackendError: a value that ``InferParameter`` cannot hold.

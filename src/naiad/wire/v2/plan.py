@@ -197,7 +197,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
 
 
 def _slots_of(kind: type[object]) -> tuple[str, ...]:
-    """The names of all attributes of a plan, those of the protocol's subclass included."""
+    """The names of all attributes of a plan, with the attributes of the protocol's subclass."""
     return tuple(name for base in kind.__mro__ for name in getattr(base, "__slots__", ()))
 
 

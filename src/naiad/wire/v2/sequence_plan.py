@@ -29,7 +29,7 @@ Cut = tuple[int, bytes]
 
 
 def cut_json(description: bytes) -> Cut | None:
-    """Cut the number out of the JSON part of a request; None when there is none at the first place where it may be."""
+    """Cut the number out of the JSON part of a request; None when its first key has no plain number."""
     at = description.find(_JSON_KEY)
     found = _JSON_NUMBER.match(description, at + len(_JSON_KEY)) if at >= 0 else None
     if found is None:
