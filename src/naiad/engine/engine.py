@@ -111,7 +111,6 @@ class Engine:
 
     def on_unloading(self, model: ServingModel) -> None:
         """Have every follower forget a model that is being unloaded."""
-        # A copy, since the garbage collector may remove a follower meanwhile.
         for follower in list(self._followers):
             follower.forget(model)
 
@@ -203,8 +202,8 @@ class Engine:
             found = self._version_of(entry, name, version).model
         except InvalidArgumentError as error:
             return self._find_alias(name, version, error)
-        # Loads on demand cost only requests that would fail.
         except (NotFoundError, UnavailableError) as error:
+            # Loads on demand cost nothing but here, where a request would fail.
             raise self._or_loadable(name, error) from None
         if found is None:
             raise UnavailableError(f"Request for unknown model: '{name}' version {version} is not at ready state")

@@ -68,8 +68,8 @@ def check_inputs(spec: ModelSpec, inputs: Sequence[NamedShape], request_id: str)
     rows = _check_batch(spec, backwards, label) if spec.max_batch_size else 1
     for given in backwards:
         _check_tensor(spec, spec.inputs[given.name], given, label)
-    # Sorted, so that requests with the same inputs in another order share batches.
     lead = 1 if spec.max_batch_size else 0
+    # Sorted, so that requests with the same inputs in another order share batches.
     return Fit(rows, tuple(sorted((given.name, _key(spec, given.name, given.shape[lead:], label)) for given in inputs)))
 
 
