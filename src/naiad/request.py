@@ -18,6 +18,7 @@ Array = np.ndarray[Any, Any]
 ParameterValue = bool | int | float | str
 Parameters = Mapping[str, ParameterValue]
 
+# Shared by all requests without parameters, so it is never changed.
 NO_PARAMETERS: Parameters = {}
 UNKNOWN_ID = "<id_unknown>"
 OBJECT_BYTES = 48
@@ -36,6 +37,7 @@ def memory_of(inputs: Mapping[str, Array]) -> int:
     size = 0
     for array in inputs.values():
         size += array.nbytes
+        # Packed strings are one block of bytes, which ``nbytes`` has counted.
         if array.dtype.hasobject and type(array) is not PACKED:
             size += OBJECT_BYTES * array.size + sum(map(len, array.ravel().tolist()))
     return size
@@ -58,6 +60,7 @@ class RequestOptions:
             run in one batch: their ``shape_key`` differs.
     """
 
+    # No equality of its own: caches use the identity, which costs no comparison.
     __slots__ = (
         "correlation_id",
         "flags",
@@ -113,7 +116,7 @@ class BatchTimes(Protocol):
     Attributes:
         gather_ns: how long the event loop took to gather its inputs.
         start_ns: when its instance began.
-        input_ns: when its inputs were there.
+        input_ns: when its inputs were ready.
         infer_ns: when the model had run.
         end_ns: when its outputs were ready.
     """
@@ -187,6 +190,7 @@ class InferRequest:
         self.id = id
         self.received_ns = received_ns
         self.queued_ns = queued_ns or received_ns
+        # Counted once: admission and the end of the request must use the same number.
         self.held_bytes = memory_of(inputs)
 
     @property
@@ -196,7 +200,7 @@ class InferRequest:
 
     @property
     def origin(self) -> InferRequest:
-        """The request of a caller: this one, or the one that this was made of."""
+        """The caller's request: this one, or the request from which this one was made."""
         return self
 
     def headers(self) -> Mapping[str, str]:

@@ -36,13 +36,15 @@ class LocalCache:
         return None if found is None else found[0]
 
     def insert(self, key: bytes, outputs: Mapping[str, Array]) -> bool:
-        """Cache a copy of ``outputs``; False when the key is there already, or the copy would be too large."""
+        """Cache a copy of ``outputs``; False when the key is cached already, or the copy would be too large."""
         begun_ns = monotonic_ns()
         figures = self.figures
+        # Two equal requests that ran at the same time insert twice: the first response stays.
         held = None if key in self._entries else memory_within(outputs, MOST_OUTPUT_BYTES)
         if held is None:
             return False
         size = len(key) + _ENTRY_BYTES + held
+        # Before the evictions: a response that never fits must not empty the cache.
         if size > figures.capacity:
             return False
         while figures.used + size > figures.capacity:

@@ -43,6 +43,7 @@ def pack(outputs: Mapping[str, Array], spec: ModelSpec, rows: int) -> bytes | No
         raw = serialised(array) if dtype.is_bytes else array.tobytes()
         tensors.append([name, dtype.wire, list(array.shape), len(raw)])
         data.append(raw)
+    # Front ends trust the datatypes and shapes of a plain dictionary, so ``unpack`` must know which kind to make.
     is_plain = not isinstance(outputs, Outputs) and all(
         _is_as_configured(n, _dtype_of(a), a.shape, spec, rows) for n, a in outputs.items()
     )
@@ -76,10 +77,12 @@ def _unpacked(value: bytes, spec: ModelSpec, options: RequestOptions) -> Mapping
     found: dict[str, Array] = {}
     view = memoryview(value)
     for name, wire, shape, size in head["tensors"]:
+        # ``type`` and not ``isinstance``: JSON's true would pass as 1.
         if name in found or name not in options.outputs or type(size) is not int or not 0 <= size <= len(value) - end:
             raise ValueError(f"tensor {name!r} was not asked for, or does not lie in it")
         dtype = BY_WIRE[wire]
         _check_shape(shape)
+        # Checked here, because front ends trust the arrays of a plain dictionary.
         if head["plain"] is True and not _is_as_configured(name, dtype, shape, spec, options.rows):
             raise ValueError(f"tensor {name!r} is none of the model's")
         found[name] = _array(view[end : end + size], dtype, shape)
@@ -101,6 +104,7 @@ def _array(raw: memoryview, dtype: DataType, shape: Sequence[int]) -> Array:
     elements = prod(shape)
     if dtype.is_bytes and stays_packed(len(raw), elements):
         packed = PackedStrings(raw, shape, "a kept answer")
+        # The strings are passed on as they are, so nothing later would find a wrong length in them.
         packed.check()
         return as_strings(packed)
     if dtype.is_bytes:
@@ -109,6 +113,7 @@ def _array(raw: memoryview, dtype: DataType, shape: Sequence[int]) -> Array:
         if elements * dtype.itemsize != len(raw):
             raise ValueError("a tensor has another size than its shape")
         made = np.frombuffer(raw, dtype.numpy).reshape(shape).copy()
+        # numpy takes any byte for a BOOL, and other values would reach clients.
         if dtype.numpy == np.bool_ and made.size and made.view(np.uint8).max() > 1:
             raise ValueError("a BOOL is neither 0 nor 1")
     made.flags.writeable = False

@@ -134,6 +134,7 @@ class RedisCache:
         while not self._end.wait(pause_s):
             try:
                 client = self._connect()
+                # At the start the line of the first thread speaks for all.
                 if lost or not number:
                     logger.info("the response cache in Redis at %s answers", self.settings.address)
                 lost = False
@@ -149,6 +150,7 @@ class RedisCache:
                         self.settings.address, first_line(error),
                     )  # fmt: skip
                 lost = True
+                # After a connection that worked the pauses begin anew.
                 pause_s = FIRST_PAUSE_S if was_up else min(LONGEST_PAUSE_S, 2 * pause_s or FIRST_PAUSE_S)
                 self._give_up_all()
         with self._wake:
@@ -161,6 +163,7 @@ class RedisCache:
             if self._up:
                 return
             jobs = self._taken(len(self._jobs))
+        # Outside the lock, for which the event loop may wait in ``look_up``.
         self._give_up(jobs)
 
     def _give_up(self, jobs: list[LookUp | Insertion]) -> None:
@@ -190,6 +193,7 @@ class RedisCache:
             password=found.password or None,
             socket_connect_timeout=found.connect_timeout_ms / 1000,
             socket_timeout=found.socket_timeout_ms / 1000,
+            # With retries a look-up would take longer than ``socket_timeout``; the thread reconnects by itself.
             retry=package.retry.Retry(package.backoff.NoBackoff(), 0),
             protocol=2,
             single_connection_client=True,
@@ -206,6 +210,7 @@ class RedisCache:
             while jobs := self._next():
                 try:
                     self._run(client, jobs)
+                # Each look-up calls back once, whatever ends the thread: a request waits for it.
                 except BaseException:
                     self._give_up(jobs)
                     raise
@@ -231,6 +236,7 @@ class RedisCache:
 
     def _run(self, client: Any, jobs: list[LookUp | Insertion]) -> None:
         sent: list[LookUp | Insertion] = []
+        # One round trip for all; nothing has to be atomic.
         pipe = client.pipeline(transaction=False)
         for job in jobs:
             if isinstance(job, LookUp):
@@ -247,6 +253,7 @@ class RedisCache:
         if not sent:
             return
         begun_ns = monotonic_ns()
+        # An error of one command, such as a key of another type, must not cost the results of the others.
         answers = pipe.execute(raise_on_error=False)
         took_ns = (monotonic_ns() - begun_ns) // len(sent)
         # Read all before the first callback: when reading one fails, ``_give_up`` calls all of them.

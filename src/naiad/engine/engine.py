@@ -117,7 +117,7 @@ class Engine:
     # Tracing
 
     def trace_settings(self, model: str) -> dict[str, str | list[str]]:
-        """The trace settings of a model, or with "" of all models without own ones, as the protocol shows them.
+        """The trace settings of a model, or with "" of all models without own settings, in the protocol's form.
 
         Raises:
             InvalidArgumentError: there is no such model.
@@ -133,6 +133,7 @@ class Engine:
 
         Errors as ``trace_settings``, ``read_changes`` and ``Tracing.change``.
         """
+        # Only for its error.
         self.trace_settings(model)
         if given:
             self._tracing.change(model, read_changes(given))
@@ -143,7 +144,7 @@ class Engine:
             self.on_serving(model)
 
     def on_serving(self, model: LoadedVersion) -> None:
-        """A version is about to get its first request: it is traced as the settings say now."""
+        """Trace a version as the settings say now. Called before its first request."""
         model.trace_with(self._tracing.sampler(model.name))
 
     # Loading and unloading
@@ -185,6 +186,7 @@ class Engine:
             ModelNotLoadedError: the model can be loaded for a request (``wait_for_model``).
             InvalidArgumentError: the version is neither a number nor an alias.
         """
+        # The path of most requests: one look-up. Namespaces, aliases and loads on demand come after it.
         entry = self._entries.get(name)
         if entry is not None and not version and entry.answering is not None:
             return entry.answering
@@ -193,6 +195,7 @@ class Engine:
         except InvalidArgumentError as error:
             # No namespace has it loaded, or several do.
             raise self._or_loadable(name, error) from None
+        # As above, for a name without its namespace.
         if entry is not None and not version and entry.answering is not None:
             return entry.answering
         try:
@@ -200,6 +203,7 @@ class Engine:
         except InvalidArgumentError as error:
             return self._find_alias(name, version, error)
         except (NotFoundError, UnavailableError) as error:
+            # Loads on demand cost nothing but here, where a request would fail.
             raise self._or_loadable(name, error) from None
         if found is None:
             raise UnavailableError(f"Request for unknown model: '{name}' version {version} is not at ready state")
@@ -207,6 +211,7 @@ class Engine:
 
     def has_alias(self, name: str, version: str) -> bool:
         """Whether a model has an alias of that name, or may have one once it is loaded."""
+        # No namespace has the model loaded, or several do; it may still be loadable.
         with suppress(InvalidArgumentError):
             entry = resolve(self._entries, name)
             if entry is not None and entry.routing is not None and version in entry.routing.routes.aliases:
@@ -270,6 +275,7 @@ class Engine:
     def _serving_version(entry: ModelEntry) -> VersionEntry:
         if entry.serving is None:
             raise NotFoundError(f"Request for unknown model: '{entry.name}' has no available versions")
+        # No version of the split may be ready although others are.
         if entry.answering is None and entry.routing is not None:
             raise entry.routing.no_default()
         return entry.versions[(entry.answering or entry.serving).version]
@@ -282,6 +288,7 @@ class Engine:
 
     def is_ready(self) -> bool:
         """Whether requests can be served: with strict readiness, by every model of the repositories."""
+        # While leaving it is still live: it should get no new requests, and no restart.
         if self.exiting or self.leaving or self.failure or not self._manager.loaded:
             return False
         return not self._strict_readiness or not self.not_ready()
@@ -302,6 +309,7 @@ class Engine:
             missing = [
                 f"{entry.name}:{v.version}: {v.reason or v.state}"
                 for v in entry.versions.values()
+                # An unloaded version is missing on purpose.
                 if v.state is not ModelState.READY and not v.was_unloaded and not self._is_one_more(v)
             ]
             if not missing and (entry.problem or not entry.versions):
@@ -310,6 +318,7 @@ class Engine:
         return found
 
     def _is_one_more(self, version: VersionEntry) -> bool:
+        # A version that loads again after a failure was missing before, and still is.
         return version.state is ModelState.LOADING and not version.follows_failure and self._manager.loaded
 
     def is_model_ready(self, name: str, version: str | None) -> bool:
@@ -375,6 +384,7 @@ class Engine:
                     reason = "; ".join(filter(None, (found.reason, routes.get(found.version, ""))))
                     rows.append(shown | _index_row(found.version, found.state, reason))
             if not ready_only:
+                # Versions that only the routes name are listed, too, with the reason.
                 missing = sorted(routes.keys() - entry.versions.keys())
                 rows += [shown | _index_row(v, ModelState.UNAVAILABLE, routes[v]) for v in missing]
         return rows
@@ -420,6 +430,7 @@ class Engine:
 
 def _version_number(text: str) -> int:
     # int() also takes signs, spaces, underscores and other scripts, and raises beyond 4300 digits.
+    # The reference parses a negative number and refuses it afterwards, with another text.
     if text.isascii() and text[:1] == "-" and text[1:].isdigit() and len(text) < 20:
         raise InvalidArgumentError(
             f"invalid model version specified '{text}' , version should be an integral value > 0"

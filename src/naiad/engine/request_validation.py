@@ -50,6 +50,7 @@ def check_request(
     label = request_label(request_id)
     _check_repeats("input", [i.name for i in inputs], label)
     _check_repeats("output", outputs, label)
+    # This order decides which of several mistakes the error names, as in the reference.
     names = check_outputs(spec, outputs)
     return check_inputs(spec, inputs, request_id), names
 
@@ -68,6 +69,7 @@ def check_inputs(spec: ModelSpec, inputs: Sequence[NamedShape], request_id: str)
     for given in backwards:
         _check_tensor(spec, spec.inputs[given.name], given, label)
     lead = 1 if spec.max_batch_size else 0
+    # Sorted, so that requests with the same inputs in another order share batches.
     return Fit(rows, tuple(sorted((given.name, _key(spec, given.name, given.shape[lead:], label)) for given in inputs)))
 
 
@@ -103,8 +105,10 @@ def _check_names(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> N
     given = [i.name for i in inputs]
     _check_repeats("input", given, label)
     required = [t.name for t in spec.inputs.values() if not t.optional]
+    # The number comes before the names, as in the reference.
     if not len(required) <= len(given) <= len(spec.inputs):
         raise InvalidArgumentError(label + _count_text(spec, given, required))
+    # Backwards, as in ``check_inputs``.
     for name in given[::-1]:
         if name not in spec.inputs:
             raise InvalidArgumentError(f"unexpected inference input '{name}' for model '{spec.name}'")
@@ -147,6 +151,7 @@ def _check_batch(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> i
             raise InvalidArgumentError(
                 f"{label}input '{given.name}' has no shape but model requires batch dimension for '{spec.name}'"
             )
+        # The first dimension of a shape tensor is no batch dimension.
         if spec.inputs[given.name].is_shape_tensor:
             continue
         if rows is None:
@@ -155,6 +160,7 @@ def _check_batch(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> i
             raise InvalidArgumentError(
                 f"{label}input '{given.name}' batch size does not match other inputs for '{spec.name}'"
             )
+    # No input has a batch dimension.
     if rows is None:
         return 1
     # A negative size counts as a very large one, as in the reference.
@@ -174,6 +180,7 @@ def _check_tensor(spec: ModelSpec, tensor: TensorSpec, given: NamedShape, label:
             f"'{tensor.dtype.wire}'"
         )
     expected, found = tensor.shape, given.shape
+    # A negative size matches nothing, not even a variable dimension.
     if len(expected) != len(found) or any(f < 0 or e not in (-1, f) for e, f in zip(expected, found, strict=True)):
         note = _BATCH_NOTE if spec.max_batch_size else ""
         raise InvalidArgumentError(

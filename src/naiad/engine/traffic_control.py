@@ -55,6 +55,7 @@ class RouteControl:
         entry = self._entry(name)
         routing = self._routing(entry)
         routing.roll_back(_states(entry))
+        # The entry remembers which version serves requests without a version.
         entry.take_routes()
         return routing.as_json()
 
@@ -93,6 +94,7 @@ def _promoted(name: str, routes: Routes, options: Mapping[str, Any]) -> Routes:
         raise InvalidArgumentError(f"model '{name}' has no shadow to promote: name the 'version'")
     alias = options.get("alias")
     change: dict[str, Any] = {"split": {str(version): 1}}
+    # A version cannot be compared with itself.
     if routes.shadow is not None and routes.shadow.version == version:
         change["shadow"] = None
     if alias is not None:

@@ -20,7 +20,7 @@ UNLIMITED: Final = 2**63 - 1
 LOG_EVERY_S: Final = 10.0
 """The shortest time between two log lines about refused requests."""
 BOUNDS: Final = ("requests", "bytes", "model", "body", "json", "compressed", "queue")
-"""Names of the bounds: those below, those on arriving, large JSON and compressed bodies, and queue policies."""
+"""Names of the bounds: of this class, of arriving, large JSON and compressed bodies, and of queue policies."""
 _ADVICE: Final = "try again later, send fewer at a time, or raise the option"
 
 
@@ -68,12 +68,14 @@ class RequestBudget:
         self.refused = dict.fromkeys(BOUNDS, 0)
         self.cancelled = CancelCounts()
         self._kind = refusal
+        # The first refusal is logged even where the monotonic clock has just begun.
         self._logged_s = -LOG_EVERY_S
 
     def refusal(self, size: int, model: str = "", unanswered: int = 0) -> QueueFullError | None:
         """The error for a request of ``size`` bytes to a model with ``unanswered`` open ones; None when it fits."""
         if self.requests >= self.max_requests:
             return self.refuse("requests", _requests_text(self.max_requests))
+        # A request that is alone has room at any size: no later attempt would find more.
         if self.bytes + size > self.max_bytes and self.requests:
             return self.refuse("bytes", _bytes_text(size, self.max_bytes))
         if unanswered >= self.max_per_model:
@@ -90,7 +92,7 @@ class RequestBudget:
             raise error
 
     def take(self, size: int) -> None:
-        """Count a request of ``size`` bytes, also beyond the bounds."""
+        """Count a request of ``size`` bytes, also beyond the bounds: some requests cannot be refused."""
         self.requests += 1
         self.bytes += size
 

@@ -13,7 +13,7 @@ class Resident(NamedTuple):
         size: its bytes in memory.
         last_used_ms: when it was loaded or ran last.
         is_busy: it has open requests.
-        is_held: it must stay, for it is pinned, requests wait for it, or an operation on it runs.
+        is_held: it must stay because it is pinned, requests wait for it, or an operation on it runs.
     """
 
     name: str
@@ -29,6 +29,7 @@ def to_make_room(residents: Iterable[Resident], needed: int) -> list[Resident] |
     Idle models come before busy ones, and within both the least recently used first. A small model that turns out not
     to be needed, because a larger one has to be unloaded as well, stays.
     """
+    # A model without measured memory would free nothing.
     order = sorted(
         (r for r in residents if not r.is_held and r.size > 0), key=lambda r: (r.is_busy, r.last_used_ms, r.name)
     )

@@ -88,6 +88,7 @@ class RateLimiter:
         # In the order of their turns: score, then priority, then number.
         self._waiting: list[Contender] = []
         self._numbers = count(1)
+        # The score of the last turn, from which new and idle instances continue.
         self._clock = 0
 
     @property
@@ -104,10 +105,11 @@ class RateLimiter:
         """Add contenders, all or none.
 
         Raises:
-            ModelLoadError: a contender needs more than there is, or a resource is global for one and of a device for
+            ModelLoadError: a contender needs more than its limit, or a resource is global for one and of a device for
                 another.
         """
         members = self._members.union(newcomers)
+        # Counted first: its error leaves the limiter as it was.
         self._available = self._counted(members)
         self._members = members
 
@@ -118,6 +120,7 @@ class RateLimiter:
         self.withdraw(contender)
         self.release(contender)
         self._members.discard(contender)
+        # Without limits the amounts are the largest needs, which may have been its own.
         if contender.needs:
             self._available = self._counted(self._members)
 
@@ -165,6 +168,7 @@ class RateLimiter:
 
     def _fits(self, contender: Contender, kept: set[Resource]) -> bool:
         used, available = self._used, self._available
+        # A need of 0 takes nothing from contenders that wait.
         return all(used[r] + n <= available[r] and not (n and r in kept) for r, n in contender.needs)
 
     def _counted(self, members: set[Contender]) -> dict[Resource, int]:

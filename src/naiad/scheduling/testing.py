@@ -57,6 +57,7 @@ class DelayedBatcher:
         return self._batcher.due(now_ns) if self._opens() else (0, 0)
 
     def _opens(self) -> bool:
+        # It stays open when the queue gets shorter again.
         self._is_open = self._is_open or len(self._batcher) >= self._requests
         return self._is_open
 

@@ -34,10 +34,12 @@ class Driver:
         self._library = ctypes.CDLL(_LIBRARY)
         self._contexts: dict[int, ctypes.c_void_p] = {}
         self._lock = threading.Lock()
+        # Raises where a library is installed without a working device.
         self._call("cuInit", ctypes.c_uint(0))
         count = ctypes.c_int()
         self._call("cuDeviceGetCount", ctypes.byref(count))
         self.devices = count.value
+        # A simple queue may be put to in ``__del__``, even while the same thread is inside a put.
         self.closing: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._closer = threading.Thread(target=self._close_all, name="naiad-cuda-close", daemon=True)
         self._closer.start()
@@ -56,6 +58,7 @@ class Driver:
         self._use(device)
         base, size = ctypes.c_uint64(), ctypes.c_size_t()
         self._call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))
+        # The address may lie inside its allocation.
         return size.value - (address - base.value)
 
     def close(self, device: int, address: int) -> None:
@@ -80,6 +83,7 @@ class Driver:
 
     def _use(self, device: int) -> None:
         """Set the device of the calling thread."""
+        # Under a lock, since regions are used in several threads: a context is retained once for each device.
         with self._lock:
             context = self._contexts.get(device)
             if context is None:
@@ -88,6 +92,7 @@ class Driver:
                 context = ctypes.c_void_p()
                 self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
                 self._contexts[device] = context
+        # The current context belongs to the calling thread, so it is set before each call.
         self._call("cuCtxSetCurrent", context)
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -168,6 +173,7 @@ class CudaRegion:
         self.name = name
         self.device_id = device_id
         self.byte_size = byte_size
+        # Set before anything can fail: ``__del__`` also runs for a region that was never opened.
         self._address = 0
         failed = f"failed to register CUDA shared memory region: '{name}'"
         try:
@@ -187,6 +193,7 @@ class CudaRegion:
     def __del__(self) -> None:
         address = getattr(self, "_address", 0)
         if address:
+            # Copied out: a reference to the region in the queue would bring it back to life.
             opened, device = self._driver, self.device_id
             # In a thread: the garbage collector may run this on the event loop, and the device may block.
             opened.closing.put(lambda: opened.close(device, address))

@@ -130,6 +130,7 @@ class SystemRegion:
         self.key = key
         self.start = offset
         self.byte_size = byte_size
+        # Set before anything can fail, since ``__del__`` runs all the same.
         self.descriptor = -1
         self.descriptor = _open(name, key)
         if byte_size < 1 or offset < 0 or offset + byte_size > os.fstat(self.descriptor).st_size:
@@ -149,6 +150,7 @@ class SystemRegion:
         Raises:
             InvalidArgumentError: fewer bytes were written.
         """
+        # A block of ``st_blocks`` has 512 bytes, whatever the file system's own size is.
         if size > SPARSE_BYTES and (held := os.fstat(self.descriptor).st_blocks * 512) < size:
             raise InvalidArgumentError(
                 f"shared memory region '{self.name}' lies in a file of which {held} bytes have been written, expected "
@@ -159,6 +161,7 @@ class SystemRegion:
         """Fill ``target`` from the file; InvalidArgumentError when the file has become too small."""
         at, size = 0, len(target)
         while at < size:
+            # In bounded parts: Linux moves less than 2 GiB in one call.
             read = os.preadv(self.descriptor, [target[at : at + _ONE_CALL]], self.start + offset + at)
             if not read:
                 raise InvalidArgumentError(truncated_text(self.name, self.start + offset + size))
@@ -167,6 +170,7 @@ class SystemRegion:
     def write(self, data: memoryview, offset: int) -> None:
         """Write to the file, without extending it; InvalidArgumentError when it has become too small."""
         at, size = 0, len(data)
+        # Checked first, because a write past the end would make the client's file larger.
         if os.fstat(self.descriptor).st_size < self.start + offset + size:
             raise InvalidArgumentError(truncated_text(self.name, self.start + offset + size))
         try:
@@ -194,11 +198,13 @@ def _open(name: str, key: str) -> int:
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
         descriptor = os.open(f"{FOLDER}/{file}", flags)
     except OSError as error:
+        # The server's own shortage, which a later attempt may overcome.
         if error.errno in _FULL:
             raise UnavailableError(
                 f"the server has too many open files for another shared memory region: {error}"
             ) from None
         raise _unopened(key) from None
+    # A device or a pipe opens as well, but has no size and may block.
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise _unopened(key)
@@ -209,6 +215,7 @@ def _is_file_name(text: str) -> bool:
     if not text or "/" in text or "\0" in text or text in (".", ".."):
         return False
     try:
+        # A lone surrogate in the key cannot be a file name.
         return len(os.fsencode(text)) <= _LONGEST_KEY
     except UnicodeEncodeError:
         return False

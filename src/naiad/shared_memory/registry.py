@@ -91,6 +91,7 @@ class RegionRegistry:
     def register_system(self, name: str, key: str, offset: int, byte_size: int) -> None:
         """Register a part of a POSIX shared memory object; errors as ``check_new`` and ``SystemRegion``."""
         self.check_new(name)
+        # Opened before anything changes: its error leaves the registry as it was.
         region = SystemRegion(name, key, offset, byte_size)
         self._cached.clear()
         self._system[name] = region
@@ -123,6 +124,7 @@ class RegionRegistry:
         Raises:
             NotFoundError: no region has that name.
         """
+        # A registered region comes before an unregistered one of the same name that is still in use.
         used = {r.name: r for r in self._open if isinstance(r, SystemRegion)}
         return _find(used | self._system, name, "system")
 
@@ -142,11 +144,13 @@ class RegionRegistry:
         region: Region | None = self._system.get(name) or self._cuda.get(name)
         if region is None:
             self.check_allowed()
+            # With shared memory off there are no regions, and the error should say why.
             raise NotFoundError(f"Unable to find shared memory region: '{name}'")
         whole = region.byte_size
         if not 0 <= offset <= whole or (offset == whole and size):
             raise InvalidArgumentError(f"Invalid offset for shared memory region: '{name}'")
         if size < 0 or offset + size > whole:
+            # The reference's 64-bit sum would overflow; its text tells the two cases apart.
             if offset + size > _LARGEST:
                 raise InvalidArgumentError(
                     f"Integer overflow detected: byte_size {size} + offset {offset} is more than {_LARGEST}, for "

@@ -36,6 +36,7 @@ class RegionTensor:
 
     def read(self) -> Array:
         """Read the tensor into a new array; errors as ``Region.read_into``."""
+        # Read as bytes: bfloat16 is not a type that the buffer protocol knows.
         block = np.empty(self.nbytes, np.uint8)
         self.read_into(block.data)
         return block.view(self.dtype).reshape(self.shape)
@@ -46,7 +47,7 @@ class PlacedOutput:
 
     Attributes:
         dtype, shape: as of an array.
-        nbytes: 0, for no bytes have to be sent.
+        nbytes: 0, because no bytes have to be sent.
     """
 
     __slots__ = ("dtype", "shape")
@@ -81,6 +82,7 @@ class RegionUse:
             NaiadError: an output does not fit its part, or the region has become too small.
         """
         for name, part in self.outputs.items():
+            # A worker may have written the output itself.
             if name in outputs and not isinstance(outputs[name], PlacedOutput):
                 part.write(raw_bytes(outputs[name]), name)
 

@@ -47,6 +47,7 @@ def inflate(data: bytes | bytearray | memoryview, encoding: str, window_bits: in
             rest: Any = view[start : start + _SLICE_BYTES]
             while rest:
                 if worker.eof:
+                    # At the end of a slice only one byte of the next member may have come.
                     is_next = _GZIP_START.startswith(bytes(rest[:2]))
                     if window_bits != EITHER or bytes(view[:2]) != _GZIP_START or not is_next:
                         raise BrokenDataError(f"goes on behind the end of its {encoding} data")
@@ -54,6 +55,7 @@ def inflate(data: bytes | bytearray | memoryview, encoding: str, window_bits: in
                     if members > MAX_MEMBERS:
                         raise BrokenDataError(f"has more than {MAX_MEMBERS} members in its {encoding} data")
                     worker = zlib.decompressobj(WINDOW_BITS["gzip"])
+                # One byte above the limit shows that there are too many.
                 whole += worker.decompress(rest, min(_STEP_BYTES, limit - len(whole) + 1))
                 rest = worker.unconsumed_tail or worker.unused_data
                 if len(whole) > limit:

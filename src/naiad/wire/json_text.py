@@ -37,6 +37,7 @@ def load_json(raw: bytes | bytearray | memoryview) -> Any:
         try:
             return _load_loosely(text.decode())
         except (ValueError, RecursionError):
+            # The error of the strict parser is the better one.
             pass
     reason = TOO_DEEP if strict.msg.startswith(_PARSER_TOO_DEEP) else strict.msg
     raise MalformedRequestError(f"failed to parse the request JSON buffer: {reason} at {strict.pos}") from None
@@ -60,6 +61,7 @@ def kind_of(value: Any) -> str:
     """A JSON value as a person would name it, short."""
     if value is None:
         return "null"
+    # A bool is also an int.
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):

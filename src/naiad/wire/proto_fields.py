@@ -68,6 +68,7 @@ def has_more_fields(message: bytes | bytearray | memoryview, limit: int) -> bool
             at = _after_value(flat, at, tag & 7)
             found += 1
     except (IndexError, ValueError):
+        # No message: the parser raises the error.
         return False
     return found > limit
 

@@ -108,6 +108,7 @@ class DynamicBatcher:
 
     def __init__(self, batching: BatchingSpec, max_batch_size: int, queue: Queue | None = None) -> None:
         self._queue: Queue = deque() if queue is None else queue
+        # Another queue need not have the order of arrival.
         self._in_order = queue is None
         self._max_rows = max_batch_size
         self._preferred = frozenset(batching.preferred_batch_sizes)
@@ -124,9 +125,11 @@ class DynamicBatcher:
         count, wake_ns = self.due(now_ns)
         if not count:
             return Decision([], wake_ns)
+        # The usual case, without a call for each request.
         if count == len(queue):
             batch = list(queue)
             queue.clear()
+            # It served the removals; a deque costs half as much.
             if isinstance(queue, LinkedQueue):
                 self._queue = deque()
         else:
@@ -138,6 +141,7 @@ class DynamicBatcher:
         if not self._queue:
             return 0, 0
         count, rows, best, full = self._walk()
+        # Without a delay nothing waits for a preferred size: the largest one in the queue runs, else everything.
         if not self._delay_ns:
             return best or count, 0
         late_ns = self._oldest_ns(count) + self._delay_ns
@@ -152,6 +156,7 @@ class DynamicBatcher:
 
     def _oldest_ns(self, count: int) -> int:
         """When the first of the ``count`` next requests was queued."""
+        # With priorities the first request need not be the oldest.
         if self._in_order:
             return next(iter(self._queue)).queued_ns
         return min(request.queued_ns for request in islice(self._queue, count))
@@ -168,11 +173,14 @@ class DynamicBatcher:
         first = next(iter(self._queue)).options
         for request in self._queue:
             options = request.options
+            # Requests with the same plan share their options, which spares the comparison of keys.
             if options is not first and options.shape_key != first.shape_key:
                 return count, rows, best, True
             total = rows + options.rows
+            # No request can bring the batch to a preferred size any more: the requests before this one run.
             if total > largest and best == 0:
                 best = count
+            # The first request always runs: validation has bounded its rows.
             if total > max_rows and count:
                 return count, rows, best, True
             rows = total
@@ -193,7 +201,7 @@ class DynamicBatcher:
 
 
 def _prepared(queue: Queue) -> Queue:
-    """The queue to remove a request from: a linked one when it is long, for other requests will leave, too."""
+    """The queue to remove a request from: a linked one when it is long, because other requests will leave, too."""
     if isinstance(queue, deque) and len(queue) > LONG:
         return LinkedQueue(queue)
     return deque() if isinstance(queue, LinkedQueue) and not queue else queue

@@ -42,10 +42,12 @@ class LimitedBatcher(DynamicBatcher):
         try:
             return self._walk_within()
         finally:
+            # Also after an error: a rule of the model's own may hold state for the batch that has begun.
             for limit in self._limits:
                 limit.end()
 
     def _walk_within(self) -> tuple[int, int, int, bool]:
+        # The rules of ``DynamicBatcher._walk``, written out again so that models without limits do not pay for limits.
         max_rows, preferred, largest = self._max_rows, self._preferred, self._largest
         count = rows = best = 0
         begun = next(iter(self._queue))
@@ -59,6 +61,7 @@ class LimitedBatcher(DynamicBatcher):
             total = rows + options.rows
             if total > largest and best == 0:
                 best = count
+            # The limits come last, as in the reference: they count each request that they take.
             if count and (total > max_rows or not self._may_join(request)):
                 return count, rows, best, True
             rows = total
@@ -68,6 +71,7 @@ class LimitedBatcher(DynamicBatcher):
         return count, rows, best, False
 
     def _may_join(self, request: InferRequest) -> bool:
+        # An earlier limit may have counted a request that a later one refuses: the batch is complete then.
         return all(limit.takes(request) for limit in self._limits)
 
 
@@ -104,6 +108,7 @@ class ByteLimit:
         rows = self._rows + request.options.rows
         own = self._own + self._own_of(request)
         held = self._bytes + input_bytes(request)
+        # Padded inputs count with the padded shape of the whole batch, all others as they are.
         size = held - own
         for name, pad in self._pads:
             if name in items:

@@ -134,9 +134,11 @@ class _Checks:
     def check(self, steps: Sequence[StepSpec], models: Sequence[ModelSpec]) -> None:
         spec = self.spec
         for tensor in (*spec.inputs.values(), *spec.outputs.values()):
+            # Between the steps a tensor has the shape after its ``reshape``.
             inside = tensor if tensor.reshape is None else replace(tensor, dims=tensor.reshape)
             self.known[tensor.name] = _Known(spec.name, inside, spec.max_batch_size > 0)
         for step, model in zip(steps, models, strict=True):
+            # A member without batching has 0, which is no limit.
             if 0 < model.max_batch_size < spec.max_batch_size:
                 raise EnsembleError(
                     f"ensemble {spec.name} allows maximum batch size {spec.max_batch_size}, but it contains model "
@@ -177,6 +179,7 @@ class _Checks:
     def _check_conditions(self, step: StepSpec, model: ModelSpec) -> None:
         for name, tensor in step.inputs:
             known = self.known.get(tensor)
+            # WHEN and UNLESS are conditions only where the model has no input of that name.
             if name in model.inputs or known is None or known.tensor.dtype.wire == "BOOL":
                 continue
             raise EnsembleError(
@@ -194,6 +197,7 @@ class _Checks:
                 f"{where}inconsistent data type: {known.tensor.dtype.config} is inferred from model {known.model} "
                 f"while {found.tensor.dtype.config} is inferred from model {found.model}"
             )
+        # Either is enough: where one of two models batches, only the shapes with the batch agree.
         if not _agree(known.dims, found.dims) and not _agree(known.full_dims, found.full_dims):
             raise EnsembleError(
                 f"{where}inconsistent shape: {_text(known.full_dims)} is inferred from model {known.model} while "
@@ -208,6 +212,7 @@ class _Builder:
         self._spec = spec
         self._steps = ensemble.steps
         self._models = models
+        # A dictionary for its order, which numbers the tensors.
         names = dict.fromkeys(spec.inputs)
         for step in ensemble.steps:
             names.update(dict.fromkeys(tensor for _, tensor in step.outputs))
@@ -236,6 +241,7 @@ class _Builder:
     def _sorted(self) -> list[int]:
         """Indices of the steps, each after the steps that write its inputs."""
         unwritten: dict[str, int] = {}
+        # A count, since two steps with opposite conditions may write one tensor: its readers wait for both.
         for step in self._steps:
             for _, tensor in step.outputs:
                 unwritten[tensor] = unwritten.get(tensor, 0) + 1

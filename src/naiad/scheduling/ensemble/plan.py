@@ -56,6 +56,7 @@ def _needed(graph: Graph, wanted: set[int]) -> set[int]:
     """Indices of the steps that the tensors ``wanted`` depend on."""
     needed: set[int] = set()
     wanted = set(wanted)
+    # Backwards, so that all readers of a step's outputs were visited before the step.
     for index in reversed(graph.order):
         step = graph.steps[index]
         if not wanted.isdisjoint(tensor for _, tensor in step.outputs):

@@ -81,9 +81,9 @@ class EnsembleProgress:
 
     Attributes:
         open: steps that were returned and have not ended.
-        frames: how many responses of decoupled steps are kept.
-        size: the bytes that steps wrote and that are kept.
-        is_stuck: a decoupled step cannot run, for a tensor that it reads is missing.
+        frames: how many responses of decoupled steps are held.
+        size: the bytes that steps wrote and that are held.
+        is_stuck: a decoupled step cannot run because a tensor that it reads is missing.
     """
 
     __slots__ = ("_is_true", "_plan", "_ready", "_root", "_settled", "frames", "is_stuck", "open", "size")
@@ -104,6 +104,7 @@ class EnsembleProgress:
         """Settle the inputs of the request."""
         root = self._root
         for name, number in self._plan.graph.inputs.items():
+            # Not by ``_write``, because no step writes an input.
             root.values[number] = inputs.get(name, NOT_GIVEN)
             self._settled.append((root, number))
         return self._advance()
@@ -148,6 +149,7 @@ class EnsembleProgress:
 
     def _write(self, frame: Frame, tensor: int, value: Any) -> None:
         """Settle a tensor, unless another step may still write it."""
+        # Another step that may write it was first.
         if frame.values[tensor] is not None:
             return
         frame.writers[tensor] -= 1
@@ -171,6 +173,7 @@ class EnsembleProgress:
                 # Settled tensors are copied into inner frames, too, but a step runs in its own scope only.
                 if not waiting[step.index] and step.scope == frame.scope:
                     self._decide(frame, step)
+            # Inner frames were copied before this tensor was settled.
             for child in frame.children or ():
                 child.values[tensor] = frame.values[tensor]
                 settled.append((child, tensor))
@@ -188,6 +191,7 @@ class EnsembleProgress:
         elif step.gives != step.scope:
             # No response will come, so no frame will ever be made for the steps that depend on it.
             frame.is_over = True
+            # A step that is skipped by a condition is no failure.
             self.is_stuck = self.is_stuck or why is MISSING
         else:
             for _, number in step.outputs:
@@ -195,6 +199,7 @@ class EnsembleProgress:
 
     def _obstacle(self, frame: Frame, step: EnsembleStep) -> Absent | None:
         values = frame.values
+        # Conditions before inputs: a step that is not to run needs no inputs.
         for tensor, wanted in step.conditions:
             value = values[tensor]
             if value is MISSING:
@@ -221,6 +226,7 @@ class EnsembleProgress:
             found.append(self._outputs(frame))
             return True
         children = frame.children
+        # Only from the front: a complete response waits for the responses before it.
         while children and self._collect(children[0], found):
             self.size -= children.popleft().size
             self.frames -= 1

@@ -24,6 +24,7 @@ class OrderedRelease:
     def release(self, request: InferRequest, send: Callable[[], None]) -> None:
         """Send the response of ``request`` now, or once all earlier ones were sent."""
         self._ready[request] = send
+        # The request leaves both tables before the call, since a response may release others from within.
         while self._waiting and self._waiting[0] in self._ready:
             self._ready.pop(self._waiting.popleft())()
 

@@ -50,7 +50,7 @@ class _Place:
 class PolicyQueue:
     """Requests in the order of service: level 1 before level 2, each in the order of arrival.
 
-    - **Priority** (``QueueSpec.priority_of``): a level waits until those above are empty; a batch may mix levels.
+    - **Priority** (``QueueSpec.priority_of``): a level waits until the levels above are empty; a batch may mix levels.
     - **Size** (``max_queue_size``): a full level, late requests included, refuses the next request.
     - **Timeout** (``QueuePolicySpec.timeout_of``): a request that waited that long is refused or, with DELAY, moved
       behind all others of its level, without a time limit.
@@ -72,11 +72,13 @@ class PolicyQueue:
         # By number, so that the deadline of a request that left does not keep the request alive.
         self._deadlines: list[tuple[int, int]] = []
         self._timed: dict[int, InferRequest] = {}
+        # From 1 on, because 0 stands for no deadline.
         self._numbers = count(1)
 
     @property
     def next_deadline_ns(self) -> int:
         """Monotonic time of the next timeout, ``NEVER`` for none."""
+        # A request that leaves does not search the heap: its deadline is dropped when it comes to the top.
         while self._deadlines and self._deadlines[0][1] not in self._timed:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else NEVER
@@ -90,6 +92,7 @@ class PolicyQueue:
         priority = self._spec.priority_of(request.options.priority)
         policy = self._spec.policy_of(priority)
         level = self._levels.get(priority)
+        # A size of 0 is no limit.
         if level is not None and 0 < policy.max_size <= level.size:
             raise QueueFullError("Exceeds maximum queue size")
         place = self._insert(request, priority, policy)
@@ -135,6 +138,7 @@ class PolicyQueue:
         if not level.policy.delays:
             self.remove(request)
             return True
+        # An urgent request keeps its place before all levels.
         if place.queue is level.waiting:
             level.waiting.remove(request)
             level.late.append(request)
@@ -145,6 +149,7 @@ class PolicyQueue:
         """Move requests that were queued before that time to the front."""
         for level in self._levels.values():
             for queue in (level.waiting, level.late):
+                # Heads alone are looked at, so that the length of a queue does not matter.
                 while (first := next(iter(queue), None)) is not None and first.queued_ns <= before_ns:
                     queue.remove(first)
                     self._urgent.append(first)

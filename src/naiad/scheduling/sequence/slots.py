@@ -117,6 +117,7 @@ class Sequences:
     def __init__(self, instances: int, slots_each: int, idle_ns: int, *, starting: bool = False) -> None:
         """``starting``: every request of an unknown sequence starts it (iterative sequences)."""
         self._rows: list[list[Sequence | None]] = [[None] * slots_each for _ in range(instances)]
+        # Sorted, hence a heap already. The index comes first, so that sequences spread over the instances.
         self._free = [(index, instance) for index in range(slots_each) for instance in range(instances)]
         self._by_id: dict[int | str, Sequence] = {}
         self._by_request: dict[InferRequest, Sequence] = {}
@@ -144,16 +145,17 @@ class Sequences:
         return self._by_request.get(request)
 
     def is_live(self, correlation_id: int | str) -> bool:
-        """Whether there is a sequence for a request that does not start one."""
+        """Whether a sequence with this id accepts requests without START."""
         return correlation_id in self._by_id
 
     @property
     def has_live(self) -> bool:
         """Whether any sequence has not ended, or still has requests."""
+        # A sequence that has ended has no id any more, but may have requests.
         return bool(self._by_id or self._by_request)
 
     def __iter__(self) -> Iterator[InferRequest]:
-        """The waiting requests, those of the backlog included; not those that were handed out."""
+        """The waiting requests, with the requests of the backlog; not the requests that were handed out."""
         for sequence in dict.fromkeys(self._by_request.values()):
             yield from sequence.waiting
 
@@ -208,6 +210,7 @@ class Sequences:
         self._idle.pop(sequence, None)
         if options.flags & SEQUENCE_END:
             self._close(sequence)
+        # A timeout bounds the wait for a slot. With a slot a request waits for its own sequence alone.
         if sequence.slot is None and (due_ns := _due_ns(request)) != NEVER:
             self._set_deadline(sequence, due_ns)
         return sequence
@@ -223,6 +226,7 @@ class Sequences:
         return sequence
 
     def _admit(self, sequence: Sequence) -> None:
+        # Where a slot is free, no sequence waits for one.
         if self._free:
             self._place(sequence)
         else:
@@ -231,6 +235,7 @@ class Sequences:
     def _close(self, sequence: Sequence) -> None:
         """End ``sequence``, whose last requests may still wait or run."""
         sequence.ended = True
+        # A sequence that ended before may be closed again, while a newer one has its id.
         if self._by_id.get(sequence.correlation_id) is sequence:
             del self._by_id[sequence.correlation_id]
             self._ending[sequence.correlation_id] = sequence
@@ -275,7 +280,7 @@ class Sequences:
     def withdraw(self, request: InferRequest, now_ns: int) -> Sequence | None:
         """Remove a waiting request, and its sequence with its last request; returns the sequence that gets its slot.
 
-        For iterative sequences: each request is a sequence of its own, and those with the same id run one by one.
+        For iterative sequences: each request is a sequence of its own, and sequences with the same id run one by one.
         """
         sequence = self._by_request.pop(request)
         if len(sequence.waiting) > LONG and isinstance(sequence.waiting, deque):
@@ -297,6 +302,7 @@ class Sequences:
             self._idle[sequence] = None
             return None
         self._idle.pop(sequence, None)
+        # The slot is freed before the next sequence is chosen, which may be the one behind.
         self._free_slot_of(sequence)
         behind = self._unchain(sequence)
         return self._follow() if behind is None else self._follow_with(behind)
@@ -307,6 +313,7 @@ class Sequences:
             self._waiting_for_slot.pop(sequence, None)
             return
         self._rows[slot.instance][slot.index] = None
+        # The slot of a suspended instance is free again after ``resume`` only.
         if (parked := self._suspended.get(slot.instance)) is not None:
             parked.append(slot.index)
         else:
@@ -331,6 +338,7 @@ class Sequences:
     def _follow_with(self, behind: Sequence) -> Sequence | None:
         """Add ``behind`` to the backlog, then ``_follow``."""
         self._chained.discard(behind)
+        # Behind the sequences that wait for a slot already: the free one goes to the oldest of them.
         self._waiting_for_slot[behind] = None
         return self._follow()
 
@@ -370,6 +378,7 @@ class Sequences:
         refused: list[InferRequest] = []
         placed: list[Sequence] = []
         while self._deadlines and self._deadlines[0][0] <= now_ns:
+            # No sequence is placed here: a sequence that waits for a slot has none to free.
             entry = heappop(self._deadlines)
             if self._is_pending(entry):
                 refused += self._refuse_late(entry[2], now_ns) if self._starting else self.end(entry[2], now_ns)[0]
@@ -408,6 +417,7 @@ class Sequences:
         self._by_id.clear()
         self._waiting_for_slot.clear()
         self._chained.clear()
+        # Their running requests still end, and the sequences with them.
         self._ending = {s.correlation_id: s for s in self._by_request.values()}
         for sequence in [s for row in self._rows for s in row if s is not None and s.running is None]:
             self._after(sequence, 0)

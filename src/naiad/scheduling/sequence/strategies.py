@@ -89,8 +89,8 @@ class DirectBatcher:
         return len(ready), 0
 
     def waits_for_more(self, instance: int, answered: int) -> bool:
-        # An empty row costs nearly as much as a full one, and most rows would be empty. As many requests as were
-        # answered are enough: then two groups of callers take turns, and the instance is never idle.
+        # An empty row costs nearly as much as a full one, and most rows would be empty. As many requests as got
+        # responses are enough: then two groups of callers take turns, and the instance is never idle.
         return 0 < len(_ready(self.sequences.row(instance))) < answered
 
     def drain(self) -> list[InferRequest]:
@@ -127,7 +127,7 @@ class DirectBatcher:
 
 
 def _ready(row: Iterable[Sequence | None]) -> list[InferRequest]:
-    """The next request of each sequence of ``row`` that has one, and none that runs."""
+    """The next request of each sequence of ``row`` that has a waiting request and no running one."""
     return [s.waiting[0] for s in row if s is not None and s.waiting and s.running is None]
 
 
@@ -167,6 +167,7 @@ class OldestBatcher:
     def due(self, instance: int, now_ns: int) -> tuple[int, int]:
         queue = self._queues[instance]
         count, wake_ns = queue.due(now_ns)
+        # As if the delay were over, since the batch cannot grow.
         if wake_ns and self._delay_ns and self._is_whole(instance, now_ns):
             return queue.due(wake_ns)
         return count, wake_ns
@@ -176,6 +177,7 @@ class OldestBatcher:
         return False
 
     def drain(self) -> list[InferRequest]:
+        # Requests that were handed out return to their sequences first, so that ``Sequences.drain`` finds them.
         for queue in self._queues:
             for request in queue.drain():
                 if (sequence := self.sequences.of(request)) is not None:
@@ -185,6 +187,7 @@ class OldestBatcher:
     def take(self, instance: int, now_ns: int) -> SequenceDecision:
         queue = self._queues[instance]
         batch, wake_ns = queue.take(now_ns)
+        # As in ``due``, which says why.
         if wake_ns and self._delay_ns and self._is_whole(instance, now_ns):
             batch, wake_ns = queue.take(wake_ns)
         found = [(request, self.sequences.of(request)) for request in batch]

@@ -31,6 +31,7 @@ class StickyVersions:
     def version(self, correlation_id: int | str) -> int | None:
         """The version of a sequence; None for an unknown one."""
         kept = self._found.get(correlation_id)
+        # An idle sequence stays in the table: ``keep`` drops it.
         if kept is None or self._clock.now_ns() - kept[1] > self._idle_ns:
             return None
         return kept[0]

@@ -41,6 +41,7 @@ class Fraction:
     __slots__ = ("_done", "_parts")
 
     def __init__(self, fraction: float) -> None:
+        # Integers do not drift as sums of floats do. At least one part: a tiny fraction still takes some calls.
         self._parts = max(1, round(fraction * _PARTS))
         self._done = 0
 

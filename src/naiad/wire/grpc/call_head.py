@@ -49,6 +49,7 @@ def parse_call_head(head: Http2RequestHead) -> CallHead:
     headers = head.headers
     if head.method != "POST":
         return CallHead(head.path, headers, http_status=405)
+    # With status 200 another HTTP/2 client would take the error of a call for a success.
     if not _CONTENT_TYPE.match(headers.get("content-type", "")):
         return CallHead(head.path, headers, http_status=415)
     encoding = headers.get("grpc-encoding", IDENTITY)

@@ -16,7 +16,7 @@ from naiad.wire.http1.body import SizedBody
 
 PREFIX_BYTES: Final = 5
 SMALL_MESSAGE_BYTES: Final = 1 << 14
-"""Smaller ones are received whole, whether there will be room for them or not."""
+"""Smaller messages are received without a check for room."""
 prefix = struct.Struct(">BI")
 
 
@@ -83,6 +83,7 @@ class MessageReader:
         rest = data[used : used + length]
         if len(rest) == length:
             self._prefix.clear()
+            # A copy, since the receive buffer is used again at once.
             return used + length, bytearray(rest)
         if self._check_room is not None and length > SMALL_MESSAGE_BYTES:
             self._check_room(length)
@@ -94,6 +95,7 @@ class MessageReader:
         """Fast path for the middle of a long message: True when ``buffer[start:end]`` was consumed."""
         body = self._body
         size = end - start
+        # The end of a message, or of its memory so far, takes the slower methods.
         if body is None or len(body.target) <= size:
             return False
         body.target[:size] = memoryview(buffer)[start:end]
@@ -107,12 +109,13 @@ class MessageReader:
             size = min(len(body.target), len(data) - used)
             body.target[:size] = data[used : used + size]
             used += size
+            # Without a message ``target`` is new: the memory for the rest is taken only now.
             if message := self.advance(size):
                 return used, message
         return used, None
 
     def target(self) -> memoryview | None:
-        """Memory that the next bytes of the present message go to; None when it has none of its own."""
+        """The memory for the next bytes of the present message; None when the message has no memory of its own."""
         return None if self._body is None else self._body.target
 
     def advance(self, size: int) -> memoryview | None:

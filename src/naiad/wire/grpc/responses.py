@@ -15,6 +15,7 @@ from naiad.wire.grpc.messages import PREFIX_BYTES
 from naiad.wire.grpc.status import Status, encode_text
 from naiad.wire.http2.frames import END_HEADERS, END_STREAM, HEADERS
 
+# Entry 8 of the static table (RFC 7541, appendix A).
 _STATUS_200: Final = b"\x88"
 
 
@@ -74,6 +75,7 @@ def _head(block: bytes, flags: int) -> bytes:
     return len(block).to_bytes(3, "big") + bytes((HEADERS, flags))
 
 
+# HEADERS, then the head of DATA and the prefix of the message, in one step.
 _BEFORE: Final = struct.Struct(f">5sI{len(OPENING)}sIBIBI")
 _AFTER: Final = struct.Struct(f">5sI{len(_OK)}s")
 _pack_before = _BEFORE.pack
@@ -84,6 +86,7 @@ _CLOSING_HEAD: Final = _head(_OK, END_HEADERS | END_STREAM)
 
 def whole_response(stream_id: int, parts: Sequence[Any], size: int) -> bytes:
     """All frames of a response with status OK and one message of ``size`` bytes, which fits one frame."""
+    # The type of DATA is 0, so its length alone fills the first word.
     return b"".join(
         (
             _pack_before(_OPENING_HEAD, stream_id, OPENING, size + PREFIX_BYTES << 8, 0, stream_id, 0, size),

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from enum import IntEnum
 
+# A space at an end is escaped as well: RFC 9113, section 8.2.1, has none there.
 _UNSAFE = re.compile(rb"[^ -$&-~]|\A | \Z")
 MAX_TEXT_BYTES = 4096
 """Longer texts are cut: with the other trailers they must fit the header lists that clients take (8 KiB)."""

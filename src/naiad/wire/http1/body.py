@@ -41,6 +41,7 @@ class SizedBody:
         if self.have < len(self.memory):
             self.target = self.memory[self.have :]
             return False
+        # At most ``EARNED_BYTES`` are copied, once.
         if self.have < self._length:
             self._move(self._length, self.memory)
             return False

@@ -15,11 +15,13 @@ MAX_SIZE_LINE_BYTES: Final = 1024
 MAX_TRAILER_BYTES: Final = 8192
 
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?")
+# Shorter than ``MAX_SIZE_LINE_BYTES`` in any case, so that a longer line is refused where lines are counted.
 _SHORT_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})(?:[ \t]{0,8};[^\x00-\x08\x0a-\x1f\x7f]{0,1000})?\r\n")
 _CR, _LF = b"\r\n"
 _TRAILER_LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\x0a-\x1f\x7f]*")
 
 _SIZE, _DATA, _DATA_END, _TRAILERS, _DONE = range(5)
+# CRLF after the data of a chunk counts as an empty line.
 _LINE_LIMITS: Final = {_SIZE: MAX_SIZE_LINE_BYTES, _DATA_END: 0, _TRAILERS: MAX_TRAILER_BYTES}
 
 
@@ -85,6 +87,7 @@ class ChunkedDecoder:
             end = begin + size
             if not size or end + 2 > limit or data[end] != _CR or data[end + 1] != _LF:
                 break
+            # The general path reads this chunk and raises the error.
             if self._chunks >= MAX_CHUNKS or len(body) + size > self._max_body_bytes:
                 break
             self._chunks += 1
@@ -104,6 +107,7 @@ class ChunkedDecoder:
         limit = _LINE_LIMITS[self._state]
         before = len(self._line)
         self._line += data[: limit + 2 - before]
+        # From one byte back: CR may have come at the end of the last piece.
         end = self._line.find(b"\r\n", max(0, before - 1))
         if end < 0:
             self._check_unfinished_line(limit)

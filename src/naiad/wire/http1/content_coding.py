@@ -1,4 +1,4 @@
-"""Content codings of HTTP: that of a body, those that a response may have, and the head of an encoded response.
+"""Content codings of HTTP: the coding of a body, the choice for a response, and the head of an encoded response.
 
 Source: RFC 9110, sections 8.4 and 12.5.3. The accepted coding with the highest weight is chosen, the first of equal
 ones. ``*`` is ignored, as the reference does.
@@ -23,6 +23,7 @@ def best_coding(accepted: str) -> str:
     for member in accepted.split(","):
         found = _MEMBER.fullmatch(member)
         name = found[1].lower() if found else ""
+        # A weight of 0 refuses a coding, and never exceeds the first weight.
         if found and (name in WINDOW_BITS or name == IDENTITY) and float(found[2] or 1) > weight:
             best, weight = name, float(found[2] or 1)
     return best

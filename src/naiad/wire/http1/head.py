@@ -25,9 +25,11 @@ CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]{1,64}) ([^\x00-\x20#\x7f]+) HTTP/([0-9])\.([0-9])")
 _HEAD_STARTS = frozenset(b"\r!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+# RFC 9112, section 3.2.2: a server accepts the form that clients send to proxies.
 _ABSOLUTE_TARGET = re.compile(r"https?://[^/?]*", re.IGNORECASE)
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _SIGNED_DIGITS = re.compile(r"[+-]?[0-9]+")
+# Repeated, two readers of the same head could use different values.
 _SINGLE_HEADERS = frozenset({"content-length", "host", "inference-header-content-length"})
 _NEVER_WHOLE: Final = 1 << 62
 _MAX_LENGTH_DIGITS: Final = 64
@@ -59,7 +61,7 @@ _REASONS: Final = {
 
 
 class HttpError(Exception):
-    """Bytes that are not an acceptable HTTP request. It is answered with ``status`` and closes the connection."""
+    """Bytes that are not an acceptable HTTP request. The response has ``status`` and closes the connection."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -247,6 +249,7 @@ def _is_chunked(headers: dict[str, str], version: tuple[int, int]) -> bool:
         return False
     if version == (1, 0):
         raise HttpError(400, "transfer-encoding is not part of HTTP/1.0")
+    # A proxy in front might believe the other of the two (RFC 9112, section 6.1).
     if "content-length" in headers:
         raise HttpError(400, "content-length and transfer-encoding must not be given together")
     if coding.lower() != "chunked":
@@ -258,6 +261,7 @@ def _content_length(headers: dict[str, str]) -> int | None:
     value = headers.get("content-length")
     if value is None:
         return None
+    # ``int`` would also accept signs, spaces and underscores.
     if _DIGITS.fullmatch(value) is None:
         raise HttpError(400, f"content-length {value[:64]!r} is not a number of bytes")
     return int(value)
@@ -275,6 +279,7 @@ def _keeps_alive(headers: dict[str, str], version: tuple[int, int]) -> bool:
 
 def _expects_continue(headers: dict[str, str], version: tuple[int, int]) -> bool:
     value = headers.get("expect")
+    # RFC 9110, section 10.1.1: a server ignores it in HTTP/1.0.
     if value is None or version == (1, 0):
         return False
     if value.lower() != "100-continue":
@@ -316,6 +321,7 @@ class HeadMemo:
     ) -> None:
         self.known: dict[bytes, RequestHead] = BoundedDict(entries)
         self._check = check
+        # Heads that came once take the memory of a number each.
         self._seen_once: set[int] = set()
         self._entries = entries
         self._max_bytes = max_bytes
@@ -340,6 +346,7 @@ class HeadMemo:
         self.known.clear()
 
     def _remember(self, raw: bytes, head: RequestHead) -> None:
+        # A hash is enough: where two are equal, a head is cached at its first appearance.
         mark = hash(raw)
         if mark not in self._seen_once:
             if len(self._seen_once) >= 4 * self._entries:
@@ -371,6 +378,7 @@ def encode_head(
     lines += [f"{name}: {value}" for name, value in extra]
     lines.append(f"Content-Length: {content_length}")
     encoded = "\r\n".join(lines).encode("latin-1")
+    # One look at the whole instead of one at each header.
     if encoded.count(b"\n") != len(lines) - 1 or encoded.count(b"\r") != len(lines) - 1:
         raise ValueError(f"response header with a line break: {_shown(encoded)}")
     return encoded + HEAD_END
@@ -382,6 +390,7 @@ def encode_stream_head(status: int, content_type: str, chunked: bool, keep_alive
     ``lines`` are further header lines, each with its line break in front.
     """
     framing = "\r\nTransfer-Encoding: chunked" if chunked else ""
+    # Without chunks the end of the connection is the end of the body.
     option = "" if chunked and keep_alive else "\r\nConnection: close"
     head = f"HTTP/1.1 {status} {reason_of(status)}\r\nContent-Type: {content_type}{framing}{option}"
     return head.encode("latin-1") + lines + HEAD_END

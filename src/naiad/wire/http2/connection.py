@@ -42,6 +42,7 @@ MAX_WAITING_BYTES: Final = 1 << 28
 """The most response data that may wait for a peer. Beyond it the peer is granted no more data, and its new calls are
 refused while it reads nothing: requests would turn into an endless backlog of responses."""
 _OVERLOADED: Final = -1
+# Empty CONTINUATION frames would never exceed the bytes that a block may have.
 MAX_CONTINUATIONS: Final = 32
 _DIRECT_BYTES: Final = 1 << 15
 _HTTP1_REQUEST = re.compile(rb"[A-Z]{3,16} [/*h]")
@@ -128,7 +129,7 @@ class Http2Connection(ConnectionControl):
         self._http1_answer = http1_answer
 
     def forget_heads(self) -> None:
-        """Ask for the route of every further request."""
+        """Look up the route of each further request again."""
         self._reader.known.clear()
 
     @property
@@ -152,6 +153,7 @@ class Http2Connection(ConnectionControl):
             memory = partial.stream.target()
             if memory is not None:
                 self._direct = True
+                # No further than this frame: the head of the next one must not get into the message.
                 return memory[: partial.left]
         return self._view
 
@@ -161,9 +163,11 @@ class Http2Connection(ConnectionControl):
             return
         self.inside = True
         try:
+            # The usual case: whole frames, which are parsed where they were received.
             if self._partial is None and not self.unread:
                 used = self._parse(self._buffer, 0, size)
                 if used < size:
+                    # A copy, since the next bytes come into the same buffer, perhaps those of another connection.
                     self.unread = self._buffer[used:size]
             else:
                 self._continue_reading(size)
@@ -191,18 +195,20 @@ class Http2Connection(ConnectionControl):
 
     def pump(self, limit: int) -> bool:
         sent = super().pump(limit)
+        # The unsent data may be below its bound again.
         if self._unacknowledged >= CONNECTION_WINDOW >> 1:
             self._open_window()
         return sent
 
     def _continue_reading(self, size: int) -> None:
-        """Append bytes to those that are not processed yet."""
+        """Read on: ``size`` further bytes have come for something incomplete."""
         partial = self._partial
         if partial is None:
             unread = self.unread + self._view[:size]
             self.unread = unread[self._parse(unread, 0, len(unread)) :]
             return
         if self._direct:
+            # Counted first: with the last part the request is complete, which ``advance`` looks at.
             self._count_part(partial, size)
             if partial.stream is not None:
                 partial.stream.advance(size)
@@ -219,6 +225,7 @@ class Http2Connection(ConnectionControl):
             position = self._read_preface(buffer, size)
             if not self._started:
                 return position
+        # Bound once for all frames: both dictionaries are only changed in place.
         streams = self.streams
         known = self._reader.known
         while size - position >= 9:
@@ -257,6 +264,7 @@ class Http2Connection(ConnectionControl):
                 else:
                     self.last_stream_id = stream_id
                     streams[stream_id] = self._open(self, stream_id, head)
+            # Some peers send two for each call, so this frame is not copied out.
             elif kind == WINDOW_UPDATE and end - start == 4:
                 self._window_grown(stream_id & MAX_STREAM_ID, int.from_bytes(buffer[start:end], "big"))
             else:
@@ -268,6 +276,7 @@ class Http2Connection(ConnectionControl):
 
         A peer that does read may have more than that in flight: its calls do not fail for it.
         """
+        # 0 stays: after a GOAWAY no call is accepted again.
         if self.waiting_bytes > MAX_WAITING_BYTES and self._room > 0:
             self._room = _OVERLOADED
 
@@ -292,6 +301,7 @@ class Http2Connection(ConnectionControl):
         if size < len(PREFACE) and PREFACE.startswith(buffer[:size]):
             return 0
         if not buffer.startswith(PREFACE):
+            # A client of HTTP/1 could not read a GOAWAY.
             if self._http1_answer and _HTTP1_REQUEST.match(buffer, 0, size):
                 self.refused = self.failed = True
                 self.failure = "the peer speaks HTTP/1"
@@ -323,6 +333,7 @@ class Http2Connection(ConnectionControl):
         """Look at an incomplete frame. DATA is processed as it comes, other frames wait until they are complete."""
         word, flags, stream_id = frame_head.unpack_from(buffer, position)
         length, kind, start = word >> 8, word & 0xFF, position + 9
+        # A frame of such a length is incomplete at first, so this is the only place to look at it.
         if length > MAX_FRAME_BYTES:
             raise Http2ConnectionError(Http2ErrorCode.FRAME_SIZE_ERROR, f"frame of {length} bytes")
         if self._block is not None or not self.settled:
@@ -337,11 +348,14 @@ class Http2Connection(ConnectionControl):
                 self.spend()
                 if partial.ended:
                     self._end_request(partial.stream)
+            # The byte with the length of the padding has been read.
             return self._feed(partial, buffer, start + (flags & PADDED == PADDED), size)
+        # Unknown types have to be ignored (5.5), at any length: their bytes are skipped as they come.
         if kind > CONTINUATION:
             self.spend()
             self._partial = _Partial(None, 0, length, False)
             return self._feed(self._partial, buffer, start, size)
+        # Other frames wait in memory until they are complete.
         if length > MAX_BLOCK_BYTES:
             raise _too_long(kind, length)
         return position
@@ -366,6 +380,7 @@ class Http2Connection(ConnectionControl):
         if have:
             stream = partial.stream
             ended = self._count_part(partial, have)
+            # ``_count_part`` may have reset the stream.
             if stream is not None and stream.id in self.streams and not stream.flags & LOCAL_CLOSED:
                 stream.data(buffer, start, start + have, ended)
             start += have
@@ -415,6 +430,7 @@ class Http2Connection(ConnectionControl):
 
     def _end_request(self, stream: Stream) -> None:
         """The request has ended without more data."""
+        # After the response nobody waits for the end of the request.
         dropped = stream.flags & LOCAL_CLOSED
         self._close_remote(stream)
         if not dropped:
@@ -422,6 +438,7 @@ class Http2Connection(ConnectionControl):
 
     def _close_remote(self, stream: Stream) -> None:
         stream.flags |= REMOTE_CLOSED
+        # A response that waits for a window still needs its stream.
         if stream.flags & LOCAL_CLOSED and not stream.queue:
             self.streams.pop(stream.id, None)
             self.unfinished.discard(stream.id)
@@ -433,6 +450,7 @@ class Http2Connection(ConnectionControl):
             return stream
         if self.is_idle(stream_id) or not stream_id:
             raise Http2ConnectionError(Http2ErrorCode.PROTOCOL_ERROR, f"DATA on idle stream {stream_id}")
+        # Data of a stream that was reset here may have been on their way (5.1).
         if stream_id not in self.reset_here:
             self.reset(stream_id, Http2ErrorCode.STREAM_CLOSED)
         self.spend()
@@ -490,6 +508,7 @@ class Http2Connection(ConnectionControl):
                 raise _too_much_padding(payload[0] if payload else 0, end)
             begin = 1
             end -= payload[0]
+        # The priority is ignored (5.3.2).
         if flags & HAS_PRIORITY:
             begin += 5
         if begin > end:
@@ -513,6 +532,7 @@ class Http2Connection(ConnectionControl):
 
     def _headers(self, stream_id: int, ended: bool, block: bytes) -> None:
         """A whole header block: a new stream, or the end of one."""
+        # Again, since a frame that arrives whole may be larger than a block.
         if len(block) > MAX_BLOCK_BYTES:
             raise Http2ConnectionError(Http2ErrorCode.ENHANCE_YOUR_CALM, f"header block of {len(block)} bytes")
         if stream_id & 1 == 0:
@@ -520,6 +540,7 @@ class Http2Connection(ConnectionControl):
         if stream_id <= max(self.last_stream_id, self.refused_id):
             self._trailers(stream_id, ended, block)
             return
+        # Decoded also for a call that is refused: the block may change the header table.
         try:
             head = self._reader.known.get(block) or self._reader.read(block)
         except Http2StreamError as error:
@@ -557,6 +578,7 @@ class Http2Connection(ConnectionControl):
             self.spend()
         elif stream.flags & REMOTE_CLOSED:
             self.reset(stream_id, Http2ErrorCode.STREAM_CLOSED)
+        # Trailers have to end the request (8.1).
         elif not ended:
             self.reset(stream_id, Http2ErrorCode.PROTOCOL_ERROR)
         else:
@@ -571,6 +593,7 @@ def _greeting(max_streams: int) -> bytes:
         Setting.MAX_FRAME_SIZE: MAX_FRAME_BYTES,
         Setting.MAX_HEADER_LIST_SIZE: MAX_HEADER_LIST_BYTES,
     }
+    # No setting changes the window of the connection, which begins at 65,535 bytes (6.9.2).
     return encode_settings(settings) + encode_window_update(0, CONNECTION_WINDOW - DEFAULT_WINDOW)
 
 

@@ -33,7 +33,7 @@ from naiad.wire.http2.frames import (
 from naiad.wire.http2.outbound import OutboundQueue
 
 MAX_CHEAP_FRAMES: Final = 10_000
-"""How many frames that carry nothing may come before it is looked at whether the peer does anything useful."""
+"""How many frames that carry nothing may come before the connection checks that the peer does anything useful."""
 CHEAP_PER_USEFUL: Final = 20
 MAX_RESETS: Final = 10_000
 """How many calls a peer may give up, or make this side give up, at once."""
@@ -104,6 +104,7 @@ class ConnectionControl(OutboundQueue):
 
     def lose_streams(self, code: int) -> None:
         """Notify every open stream that its response cannot be sent any more."""
+        # The table is empty before the first callback, which may look at it.
         lost = list(self.streams.values())
         self.streams.clear()
         self.unfinished.clear()
@@ -162,6 +163,7 @@ class ConnectionControl(OutboundQueue):
         """A frame's length, and whether it belongs to a stream or to the connection."""
         expected = _SIZES.get(kind)
         if expected is not None and size != expected:
+            # An error of the stream (6.3), but a stream that is idle cannot be reset.
             if kind == PRIORITY and stream_id and not self.is_idle(stream_id):
                 raise Http2StreamError(Http2ErrorCode.FRAME_SIZE_ERROR, f"PRIORITY of {size} bytes")
             raise Http2ConnectionError(Http2ErrorCode.FRAME_SIZE_ERROR, f"frame of type {kind} with {size} bytes")
@@ -184,11 +186,13 @@ class ConnectionControl(OutboundQueue):
         """
         stream = self.streams.get(stream_id)
         if stream is not None:
+            # The highest bit is reserved (6.9).
             self.grow_stream_window(stream, increment & MAX_STREAM_ID)
         elif not stream_id:
             self.grow_window(increment & MAX_STREAM_ID)
         elif self.is_idle(stream_id):
             raise _on_idle(WINDOW_UPDATE, stream_id)
+        # ``spend`` without its call: some peers send two of these frames for each request.
         self._cheap += 1
         if self._cheap > MAX_CHEAP_FRAMES:
             self.spend(0)
@@ -202,8 +206,10 @@ class ConnectionControl(OutboundQueue):
         settings = dict(decode_settings(payload))
         if (window := settings.get(Setting.INITIAL_WINDOW_SIZE)) is not None and window != self.initial_window:
             self.set_initial_window(window)
+            # The change visits each stream, so it counts as several frames.
             self.spend(len(self.streams) // _STREAMS_PER_CHEAP)
         self.frame_bytes = settings.get(Setting.MAX_FRAME_SIZE, self.frame_bytes)
+        # This side never uses the table, but has to acknowledge that it became smaller.
         if settings.get(Setting.HEADER_TABLE_SIZE, DEFAULT_TABLE_BYTES) < DEFAULT_TABLE_BYTES:
             self.plain = False
         self.settled = True
@@ -231,6 +237,7 @@ class ConnectionControl(OutboundQueue):
         self._cheap += frames
         if self._cheap <= MAX_CHEAP_FRAMES:
             return
+        # Streams, of which the peer opens every second id; DATA frames received; frames sent after a wait.
         useful = (self.last_stream_id + 1 >> 1) + self.data_frames + self.pumped
         if (useful - self._useful) * CHEAP_PER_USEFUL < self._cheap:
             raise Http2ConnectionError(Http2ErrorCode.ENHANCE_YOUR_CALM, f"{self._cheap} frames that carry nothing")
@@ -238,7 +245,7 @@ class ConnectionControl(OutboundQueue):
         self._cheap = 0
 
     def forgive(self, seconds: int) -> None:
-        """Time has passed."""
+        """Forgive resets: ``seconds`` have passed since the last call."""
         self._resets = max(0, self._resets - seconds * RESETS_FORGIVEN_PER_S)
 
 

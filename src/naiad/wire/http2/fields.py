@@ -7,6 +7,7 @@ from typing import Final
 
 from naiad.wire.http2.frames import Http2ErrorCode, Http2StreamError
 
+# No capitals: section 8.2 calls such names malformed.
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 # The section has no spaces at the ends of values either, but gRPC clients send metadata as it is given to them.
 _BAD_VALUE = re.compile(rb"[\x00\r\n]")

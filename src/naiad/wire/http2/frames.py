@@ -92,7 +92,7 @@ def encode_settings(settings: Mapping[Setting, int]) -> bytes:
 
 
 def decode_settings(payload: bytes) -> list[tuple[int, int]]:
-    """The entries of a SETTINGS frame, in their order, those unknown included.
+    """The entries of a SETTINGS frame, in their order, with the unknown ones.
 
     Raises:
         Http2ConnectionError: a value outside its range, or a length that is no multiple of six.
@@ -108,6 +108,7 @@ def decode_settings(payload: bytes) -> list[tuple[int, int]]:
 
 
 def _check_setting(key: int, value: int) -> None:
+    # The error codes are those of section 6.5.2.
     if key == Setting.INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
         raise Http2ConnectionError(Http2ErrorCode.FLOW_CONTROL_ERROR, f"SETTINGS_INITIAL_WINDOW_SIZE of {value}")
     if key == Setting.MAX_FRAME_SIZE and not DEFAULT_FRAME_BYTES <= value < 1 << 24:

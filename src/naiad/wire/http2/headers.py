@@ -25,6 +25,7 @@ MAX_BLOCK_BYTES: Final = 32_768
 MAX_CACHED_HEADS: Final = 64
 MAX_CACHED_BLOCK_BYTES: Final = 1024
 
+# RFC 7541, section 4.2, allows two changes of the table's size at the beginning of a block.
 _THREE_RESIZES = re.compile(rb"(?:[\x20-\x3e]|\x3f[\x80-\xff]*[\x00-\x7f]){3}")
 _PSEUDO: Final = {":method", ":scheme", ":path", ":authority", ":protocol"}
 
@@ -56,6 +57,7 @@ class HeaderReader:
     __slots__ = ("_decoder", "_fields", "_find_route", "known")
 
     def __init__(self, find_route: Callable[[Http2RequestHead], Any]) -> None:
+        # The limit stops the decoder early: a block of few bytes can refer to a large entry many times.
         self._decoder = Decoder(MAX_HEADER_LIST_BYTES)
         self._find_route = find_route
         self._fields = KnownFields(self._decoder.header_table, MAX_HEADER_LIST_BYTES)
@@ -66,19 +68,22 @@ class HeaderReader:
 
         Raises:
             Http2ConnectionError: the block cannot be decoded, or holds too much.
-            Http2StreamError: it can, and is no proper request.
+            Http2StreamError: the block can be decoded, but it is no proper request.
         """
+        # Blocks that leave the table as it is; all others need the decoder.
         if (mostly_known := self._fields.read(block)) is not None:
             return self._cache(block, _request_head(mostly_known))
         table = self._decoder.header_table.dynamic_entries
         before, newest = len(table), table[0] if table else None
         fields = self._decode(block)
-        # A change of the table's size can change the meaning of blocks although no entry is added or removed.
+        # The same number of entries is no proof: a new one may have pushed out another. And a change of the table's
+        # size can change the meaning of blocks although no entry is added or removed.
         changed = len(table) != before or (table and table[0] is not newest) or _resizes(block)
         if changed:
             self.known.clear()
             self._fields.forget()
         head = _request_head(checked(name, value) for name, value in fields)
+        # A block that changes the table is decoded each time it comes, because each time changes the table again.
         if not changed:
             return self._cache(block, head)
         head.route = self._find_route(head)
@@ -96,6 +101,7 @@ class HeaderReader:
         Raises:
             Http2ConnectionError, Http2StreamError: as ``read``.
         """
+        # Trailers are rare, so the caches are dropped without a look at the table.
         self.known.clear()
         self._fields.forget()
         for raw_name, raw_value in self._decode(block):
@@ -123,7 +129,7 @@ def _resizes(block: bytes) -> bool:
 
 
 def _request_head(fields: Iterable[tuple[str, str]]) -> Http2RequestHead:
-    """Sort a request's fields, which are proper ones by themselves."""
+    """The head of a request from its fields, each of which was ``checked``."""
     pseudo: dict[str, str] = {}
     headers: dict[str, str] = {}
     for name, text in fields:

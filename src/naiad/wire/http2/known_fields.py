@@ -23,6 +23,7 @@ MAX_CACHED_FIELDS: Final = 64
 MAX_CACHED_FIELD_BYTES: Final = 256
 """The longest field that is cached, in bytes."""
 
+# What a field counts beside its name and value (RFC 9113, section 6.5.2).
 _ENTRY_BYTES: Final = 32
 _INDEXED: Final = 0x80
 _HUFFMAN: Final = 0x80
@@ -63,6 +64,7 @@ class KnownFields:
                 first = block[position]
                 if first & _INDEXED:
                     end = position + 1
+                # A field that enters the table, or a change of the table's size.
                 elif first & _CHANGES:
                     return None
                 else:
@@ -79,6 +81,7 @@ class KnownFields:
                     return None
                 found.append(field)
                 position = end
+        # The full decoder reads the block again, and raises the error if there is one.
         except (IndexError, HPACKError, Http2StreamError):
             return None
         return found
@@ -87,6 +90,7 @@ class KnownFields:
         """A field whose bytes are not known, and its size; None where its length takes further bytes."""
         first = raw[0]
         if first & _INDEXED:
+            # 0 is no index, and all bits set announce further bytes.
             if first & _LONG in (0, _LONG):
                 return None
             name, value = self._table.get_by_index(first & _LONG)

@@ -26,6 +26,7 @@ from naiad.wire.http2.frames import (
 )
 from naiad.wire.http2.stream import HEADERS_SENT, LOCAL_CLOSED, REMOTE_CLOSED, STALLED, Stream
 
+# The most bytes of a stream before the next stream has its turn.
 _SHARE_BYTES = 1 << 18
 _STALE_STREAMS = 64
 _EMPTY_TABLE = b"\x20"
@@ -102,8 +103,10 @@ class OutboundQueue:
         queue = stream.queue
         if queue is None:
             queue = stream.queue = deque()
+        # With data it is in ``waiting`` already, or stalled until its window grows.
         if not queue:
             self.waiting.append(stream)
+        # A queue of empty parts would never end, since no frame takes them.
         queue += [part for part in map(_flat, parts) if part.nbytes]
         stream.queued_bytes += size
         self.waiting_bytes += size
@@ -128,10 +131,11 @@ class OutboundQueue:
         self.write(frame)
 
     def stop_unfinished(self) -> None:
-        """Tell the peer to send no more of the requests that were answered before they had arrived whole."""
+        """Have the peer stop sending the requests whose response ended before they were complete."""
         for stream_id in self.unfinished:
             self.streams.pop(stream_id, None)
             self.closed_here(stream_id)
+            # No error: RFC 9113, section 8.1, has this code for a response that did not need the whole request.
             self.write(encode_reset(stream_id, Http2ErrorCode.NO_ERROR))
         self.unfinished.clear()
 
@@ -144,6 +148,7 @@ class OutboundQueue:
             self.waiting_bytes -= stream.queued_bytes
             stream.queued_bytes = 0
             stream.queue.clear()
+            # Streams without data leave ``waiting`` in ``pump``. Only a peer that resets many makes it worth a pass.
             if len(self.waiting) > 2 * len(self.streams) + _STALE_STREAMS:
                 self.waiting = deque(other for other in self.waiting if other.queue)
 
@@ -162,6 +167,7 @@ class OutboundQueue:
             if not stream.queue:
                 self._sent_all(stream)
             elif self.initial_window + stream.credit <= 0:
+                # It takes no turns until its window grows.
                 stream.flags |= STALLED
             else:
                 waiting.append(stream)
@@ -186,7 +192,9 @@ class OutboundQueue:
             size = min(left, self.frame_bytes)
             left -= size
             self.pumped += 1
+            # Never with END_STREAM, because a response of gRPC ends with trailers.
             out.append(frame_head.pack(size << 8 | DATA, 0, stream.id))
+            # A frame may hold the end of one part and the beginning of the next.
             while size:
                 have = len(part) - position
                 if have > size:
@@ -219,6 +227,7 @@ class OutboundQueue:
         """The peer changed the initial window of every stream, open streams included."""
         if size == self.initial_window:
             return
+        # Checked for all streams before any changes (6.9.2).
         if any(size + stream.credit > MAX_WINDOW for stream in self.streams.values()):
             raise Http2ConnectionError(Http2ErrorCode.FLOW_CONTROL_ERROR, "a stream's window is above 2^31-1")
         self.initial_window = size
@@ -243,6 +252,7 @@ class OutboundQueue:
 
 def _flat(part: Any) -> memoryview:
     view = memoryview(part)
+    # A view with a zero in its shape cannot be cast.
     if not view.nbytes:
         return _NOTHING
     return view if view.ndim == 1 and view.itemsize == 1 else view.cast("B")

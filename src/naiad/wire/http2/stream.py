@@ -21,7 +21,7 @@ class Stream:
         flags: the state: ``REMOTE_CLOSED`` (the request is complete), ``HEADERS_SENT``, ``LOCAL_CLOSED`` (the response
             is complete, though some of it may wait), ``STALLED`` (its window is used up and data waits), ``PAUSED``
             and ``BUSY`` (the peer is granted no more data); bits from ``FIRST_FREE_FLAG`` on belong to the subclass.
-        credit: the bytes that the peer's window updates granted above the initial window, less those that were sent.
+        credit: the bytes that window updates of the peer granted above the initial window, less the bytes sent.
         granted: the bytes of data that the peer may send beyond the initial window.
         received: the bytes of data received, where these are counted.
         queue, queued_bytes: data that wait for a window, and their size; None until there are any.

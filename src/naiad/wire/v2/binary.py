@@ -33,6 +33,7 @@ class BinaryResponseHead:
         self.is_small = length + binary_size < _ONE_WRITE_BYTES
         self._rest = b'",' + rest
         self._binary_size = binary_size
+        # By the length of the id, on which both lengths in the head depend.
         self._before_id: dict[int, bytes] = {}
 
     def with_id(self, request_id: bytes) -> bytes:
@@ -64,6 +65,7 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
             and not any(self.binary[name] for name in self.outputs)
             and all(kind.in_json and not kind.is_bytes for kind in kinds)
         )
+        # ``gather`` has a shorter path for one output, which plain plans take already.
         if self.in_json and len(self.outputs) == 1:
             self._single = self.outputs[0]
         # By the shapes of the outputs: the text before the data of each; none where the outputs are large.
@@ -73,6 +75,7 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
 
     def _begin_heads(self) -> None:
         super()._begin_heads()
+        # New ones, because the copy of a plan shares those of its original, and texts contain the version.
         self._placed_answers = BoundedDict(MAX_HEADS)
         self._json_texts = BoundedDict(MAX_HEADS)
 
@@ -92,6 +95,7 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
             return None
         pieces = [b'{"id":"', request_id.encode(), b'",'] if request_id else [b"{"]
         for name, text, array in zip(self.outputs, texts, arrays, strict=True):
+            # Looked at each time: a Python model may send another datatype than the configured one.
             if array.dtype != self.dtypes[name].numpy:
                 return None
             pieces.append(text)

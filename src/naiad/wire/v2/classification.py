@@ -79,6 +79,7 @@ class Classes:
             InvalidArgumentError: an output cannot be classified, or there are too many classes.
         """
         wanted = {name: self._rows(outputs[name]) for name in self.counts if name in outputs}
+        # The error carries the rest of the work: whoever catches it runs it in a thread.
         if self._work(wanted) > self.at_once and at_once:
             raise LargeClassesError(
                 partial(self.apply, outputs, at_once=False), sum(a.nbytes for a in outputs.values())
@@ -152,6 +153,7 @@ def _greatest(values: Array, count: int) -> Array:
 
 def _candidates(values: Array, count: int) -> Array:
     """The indices of the ``count`` greatest values in their own order; of the least ones the first."""
+    # Linear in the number of values, as sorting all of them is not.
     least = np.partition(values, values.size - count)[values.size - count]
     found = [np.flatnonzero(values > least)]
     missing = count - found[0].size
@@ -168,5 +170,6 @@ def _candidates(values: Array, count: int) -> Array:
 def _strings(texts: Sequence[list[bytes]], rows: Array, count: int, batches: bool) -> Array:
     width = min(count, rows.shape[1])
     array: Array = np.empty(len(rows) * width, np.object_)
+    # Assigned to an array of objects: numpy would make strings of a fixed width of the list.
     array[:] = [text for row in texts for text in row]
     return array.reshape((len(rows), width) if batches else (width,))

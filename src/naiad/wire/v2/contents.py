@@ -41,6 +41,7 @@ class _Kind(NamedTuple):
     memory: bool = False
 
 
+# In the order of the fields' numbers, which decides the list that counts.
 KINDS: Final = {
     "bool_contents": _Kind("BOOL", ("BOOL",), True),
     "int_contents": _Kind("INT32", ("INT8", "INT16", "INT32")),
@@ -85,6 +86,7 @@ def decode_contents(contents: TypedContents, given: InputHeader, place: str) -> 
         InvalidArgumentError: a number is outside the range of the datatype, or there are too few or too many strings.
     """
     if given.dtype.is_bytes:
+        # The same error as below, without an object for each string.
         if contents.size > given.elements:
             return string_array([b""] * (given.elements + 1), given.elements, place)
         flat = string_array(list(contents.values), given.elements, place)
@@ -98,6 +100,7 @@ def decode_contents(contents: TypedContents, given: InputHeader, place: str) -> 
 def _from_memory(contents: TypedContents, given: InputHeader) -> Array:
     """Protobuf packs these as an array has them, and copies a thousand times faster than it gives out elements."""
     message = contents.message
+    # What is left is one field: a tag of one byte, a length, the elements.
     for other in KINDS.keys() - {contents.field}:
         message.ClearField(other)
     message.DiscardUnknownFields()
@@ -121,6 +124,7 @@ def narrowed(wide: Array, given: InputHeader) -> Array:
     if wide.dtype == given.dtype.numpy:
         return wide
     narrow = wide.astype(given.dtype.numpy)
+    # A list of 32 or 64 bits holds nothing that its own datatype does not.
     if given.dtype.itemsize < 4 and not np.array_equal(wide, narrow):
         index = int(np.flatnonzero(wide != narrow)[0])
         info = np.iinfo(given.dtype.numpy.name)

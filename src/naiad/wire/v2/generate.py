@@ -42,6 +42,7 @@ def read_generate(raw: bytes | bytearray | memoryview, inputs: Mapping[str, Tens
     if NESTED in root and NESTED in inputs:
         raise InvalidArgumentError(f"Keyword '{NESTED}' for nested schema also given as input tensor name")
     header = InferHeader()
+    # An input of that name comes before the id of the request.
     if "id" in root and "id" not in inputs:
         header.id = _id(root["id"])
     _read_members(header, inputs, _members(bytes(raw), root, inputs))
@@ -55,7 +56,8 @@ def _id(value: Any) -> str:
 
 
 def _members(raw: bytes, root: dict[str, Any], inputs: Mapping[str, TensorSpec]) -> list[tuple[str, Any]]:
-    """The members of the request; an input that is given twice is there twice."""
+    """The members of the request; an input that occurs twice is listed twice."""
+    # orjson keeps the last of equal members alone. Only where a name occurs twice in the text is it parsed again.
     if any(raw.count(orjson.dumps(name)) > 1 for name in inputs):
         return _repeated_members(raw)
     return list(root.items())
@@ -95,6 +97,7 @@ def _read_nested(header: InferHeader, inputs: Mapping[str, TensorSpec], found: A
         for name, value in members:
             _read_member(header, inputs, name, value)
     except InvalidArgumentError as error:
+        # The same class, which decides the status.
         raise type(error)(f"Converting keyword: '{NESTED}': {error}") from None
 
 
@@ -118,7 +121,7 @@ def _parameter(name: str, value: Any) -> ParameterValue:
 
 def _read_input(tensor: TensorSpec, value: Any) -> InputHeader:
     data = value if isinstance(value, list) else [value]
-    # Types are looked at later, but a list in a list would pass there.
+    # Types are checked later, but a list in a list would pass there.
     for index, element in enumerate(data):
         if isinstance(element, list):
             raise MalformedRequestError(
@@ -129,7 +132,7 @@ def _read_input(tensor: TensorSpec, value: Any) -> InputHeader:
 
 
 def _shape(tensor: TensorSpec, count: int) -> tuple[int, ...]:
-    """The shape for ``count`` values: those that the fixed dimensions leave extend the innermost variable one."""
+    """The shape for ``count`` values: what the fixed dimensions leave extends the innermost variable one."""
     fixed = prod(dim for dim in tensor.shape if dim >= 0)
     left, over = divmod(count, fixed) if fixed else (1, count)
     found = []
@@ -149,7 +152,7 @@ def encode_generated(
     value.
 
     Args:
-        model, version: those that executed the request.
+        model, version: the model and version that executed the request.
         request_id: "" for none.
         outputs: of the response, with its parameters.
         wanted: the outputs to send, with their configured datatypes.
@@ -163,6 +166,7 @@ def encode_generated(
     members["model_version"] = b'"%d"' % version
     if request_id:
         members["id"] = orjson.dumps(request_id)
+    # Last, so that an output has its value also where it is named like another member.
     members |= {name: _values(outputs[name], dtype, name) for name, dtype in wanted.items() if name in outputs}
     pieces = [b"%b:%b" % (value_json(name, name), members[name]) for name in sorted(members)]
     return b"{%b}" % b",".join(pieces)

@@ -26,7 +26,7 @@ class UnpackedRequest(NamedTuple):
 
 
 def pack_inputs(inputs: Mapping[str, TensorSpec]) -> bytes:
-    """The inputs of a model as the JSON worker has to know them."""
+    """The description of a model's inputs for the JSON worker."""
     return orjson.dumps([(t.name, t.dtype.wire, t.shape) for t in inputs.values()])
 
 
@@ -42,6 +42,7 @@ def pack_generate(known: bytes, raw: memoryview) -> list[bytes | memoryview]:
     listed = [(i.name, i.dtype.wire, i.shape, len(t)) for i, t in zip(header.inputs, tensors, strict=True)]
     described = dump_json({"id": header.id, "parameters": header.parameters, "inputs": listed})
     check_description(len(described))
+    # Spaces change nothing in JSON, and align the first tensor.
     return [described + b" " * (-len(described) % _ALIGNMENT), *tensors]
 
 

@@ -123,6 +123,7 @@ def header_of(root: Any) -> InferHeader:
     if outputs is not None or "outputs" in root:
         entries = _array(outputs, "outputs")
         check_number(len(entries), "outputs")
+        # An empty list names no output, so the caller gets all.
         header.outputs = [_read_output(entry, i) for i, entry in enumerate(entries)] or None
     return header
 
@@ -166,6 +167,7 @@ def check_sequence_name(name: str) -> str:
     Raises:
         UnsupportedError: it is longer than ``MAX_SEQUENCE_NAME`` characters.
     """
+    # Bytes are counted, although the text says characters.
     if len(name.encode(errors="surrogatepass")) > MAX_SEQUENCE_NAME:
         raise UnsupportedError(f"string correlation ID cannot be longer than {MAX_SEQUENCE_NAME} characters")
     return name
@@ -288,6 +290,7 @@ def _read_output(entry: Any, index: int) -> OutputHeader:
 
 def _shape(dims: list[Any], name: str) -> tuple[int, ...]:
     for dim in dims:
+        # Not ``isinstance``, for which a bool is an int.
         if type(dim) is not int:
             raise MalformedRequestError(
                 f"Unable to parse 'shape' of input '{name}': dimensions must be unsigned integers, found {_kind(dim)}"
@@ -306,7 +309,7 @@ def count_elements(shape: tuple[int, ...], name: str) -> int:
     """How many elements an input of this shape has.
 
     Raises:
-        InvalidArgumentError: more than there can be.
+        InvalidArgumentError: more than an array can have.
     """
     # An array without elements must have strides nevertheless, so its other dimensions are bounded too.
     limit = MAX_ELEMENTS // _WIDEST_BYTES if 0 in shape else MAX_ELEMENTS
@@ -347,6 +350,7 @@ def _boolean(value: Any, key: str) -> bool:
 
 
 def _unsigned(value: Any, key: str, expected: str = "an unsigned integer") -> int:
+    # As in ``_shape``: a bool is no number.
     if type(value) is not int or value < 0 or value >= 2**64:
         raise MalformedRequestError(f"Unable to parse '{key}': expected {expected}, found {_kind(value)}")
     return value

@@ -60,6 +60,7 @@ def _flatten(data: list[Any], name: str) -> tuple[list[Any], set[type]]:
     """All the elements in row-major order, and the set of their types."""
     kinds = set(map(type, data))
     depth = 1
+    # A level at a time, which leaves the loop over the elements to C.
     while kinds == {list}:
         depth += 1
         if depth > MAX_NESTING:
@@ -73,7 +74,7 @@ def _flatten(data: list[Any], name: str) -> tuple[list[Any], set[type]]:
 
 
 def _flatten_uneven(data: list[Any], name: str, depth: int) -> list[Any]:
-    """Numbers and lists side by side: each element is looked at once, however deep its neighbours are nested."""
+    """Numbers and lists side by side: each element is visited once, however deep its neighbours are nested."""
     flat: list[Any] = []
     levels = [iter(data)]
     while levels:
@@ -113,9 +114,11 @@ def _to_array(flat: list[Any], header: InputHeader) -> Array:
         if dtype.numpy.kind != "f":
             # Since numpy 2 a Python integer outside the range of the dtype raises instead of wrapping around.
             return np.array(flat, dtype.numpy)
+        # Through FP64, where an overflow of the datatype can be told from an Infinity of the caller.
         wide = np.array(flat, np.float64)
     except (OverflowError, ValueError):
         raise _out_of_range(flat, header) from None
+    # An overflow is an error below; numpy would only warn.
     with np.errstate(over="ignore"):
         narrow = wide.astype(dtype.numpy, copy=False)
     if not np.isfinite(narrow).all() and (np.isinf(narrow) & ~np.isinf(wide)).any():

@@ -38,6 +38,7 @@ _ID: Final = re.compile(rb'\{[ \t\r\n]*"id"[ \t\r\n]*:[ \t\r\n]*"([ !#-\[\]-~]{0
 _ANOTHER_ID: Final = re.compile(rb'"id"[ \t\r\n]*:')
 _DATA: Final = b'"data"'
 _DATA_KEY: Final = re.compile(rb'"data"[ \t\r\n]*:[ \t\r\n]*')
+# The possessive repeats never go back, so a long list takes linear time.
 _LIST: Final = re.compile(rb'\[[^"{}]*\]|\[\s*+(?:"(?:[^"\\]|\\.)*+"[\s,]*+)*+\]', re.DOTALL)
 """Lists of numbers and booleans, nested in any way, or a flat list of strings."""
 
@@ -75,6 +76,7 @@ class Templates:
     def recall(self, body: Body) -> Recalled | None:
         """The request that ``body`` is, JSON alone; None when it fits no template."""
         request_id, start = _cut_id(body)
+        # Callers repeat one text, so the last template is tried before the others are searched.
         template = self._last
         spans = None if template is None else template.locate(body, start)
         if template is None or spans is None:
@@ -89,8 +91,9 @@ class Templates:
         return Recalled(request_id, template.plan, inputs, max(len(body), size))
 
     def learn(self, body: Body, header: InferHeader, plan: BinaryPlan) -> None:
-        """Keep a template of a request that was found to fit its model; not of every text one can be made."""
+        """Cache a template of a request that fits its model, if its text allows one."""
         request_id, start = _cut_id(body)
+        # Any other id stands somewhere in the text, which would give each request the same one.
         if request_id != header.id or self._find(body, start)[0] is not None:
             return
         if any(given.data is None or not given.elements for given in header.inputs):
@@ -117,6 +120,7 @@ class Templates:
             self._by_opening.clear()
             self._count = 0
         same = self._by_opening.setdefault(template.opening[: template.opening.find(_DATA)], [])
+        # Each of them is tried in turn, so there are few.
         if len(same) >= MAX_SAME_OPENING:
             self._count -= len(same)
             same.clear()
@@ -151,6 +155,7 @@ class _Template:
         end = len(body) - len(self._closing)
         spans = []
         for between in self._between:
+            # Found inside a string of the data, the text would cut a list that is no JSON: ``read`` refuses it.
             found = body.find(between, at, end)
             if found < 0:
                 return None
@@ -189,6 +194,7 @@ def _numbers(dtype: DataType, shape: tuple[int, ...], layout: str) -> _Reader:
             return None
         try:
             values = loads(text)
+            # Nested lists are rare; most data are flat.
             if text.find(b"[", 1) > 0:
                 values = _flat(values)
             array = empty(shape, kind)

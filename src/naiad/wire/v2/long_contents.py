@@ -89,6 +89,7 @@ class ReadContents(NamedTuple):
 def has_long_contents(message: Body) -> bool:
     """Whether a message holds typed contents that take long to read. Looks at few of its bytes."""
     flat = memoryview(message)
+    # A bounded number of looks: a message that would take more counts as long.
     looks = _Looks()
     try:
         for number, begin, end in looks.fields(flat, 0, len(flat)):
@@ -122,7 +123,7 @@ class _Looks:
             at = after
 
     def are_long(self, flat: memoryview, begin: int, end: int) -> bool:
-        """Whether these contents are long, with those before them."""
+        """Whether these contents and the earlier ones are long together."""
         number = flat[begin] >> 3
         self._all += end - begin
         if self._all >= LONG_BYTES:
@@ -185,6 +186,7 @@ def read_contents(message: Body) -> ReadContents:
                 left.append(field_head(_INPUT, len(described)) + described)
                 inputs.append(values)
             elif tag == _RAW_INPUT << 3 | _DELIMITED:
+                # Emptied and not left out: raw tensors belong to inputs by their order.
                 left.append(field_head(_RAW_INPUT, 0))
                 raws.append(flat[first:end])
             else:
@@ -214,7 +216,7 @@ def _fields(flat: memoryview, at: int, end: int) -> Any:
 
 
 def _read_input(flat: memoryview, at: int, end: int) -> tuple[bytes, TypedValues | None]:
-    """An input without its contents, and those."""
+    """An input without its contents, and the contents."""
     left: list[bytes] = []
     found: _Contents | None = None
     for tag, begin, first, after in _fields(flat, at, end):
@@ -261,13 +263,14 @@ class _Contents:
             self._numbers.setdefault(name, bytearray()).extend(content)
 
     def _read_runs(self, flat: memoryview, at: int, end: int) -> int:
-        """Add short strings of the same length, as far as there are such at the beginning; where others begin."""
+        """Add the short strings of one length at the beginning; returns the position after them."""
         if at + 2 > end or flat[at] != _STRING_TAG or flat[at + 1] > 127:
             return at
         size = flat[at + 1]
         stride = 2 + size
         most = BLOCK_BYTES // stride
         while count := min((end - at) // stride, most):
+            # Strings of one length lie like the rows of a matrix: checked and copied without an object for each.
             rows: Array = np.frombuffer(flat[at : at + count * stride], np.uint8).reshape(count, stride)
             if not ((rows[:, 0] == _STRING_TAG).all() and (rows[:, 1] == size).all()):
                 break
@@ -280,7 +283,7 @@ class _Contents:
         return at
 
     def _read_strings(self, flat: memoryview, at: int, end: int) -> int:
-        """Add strings one behind the other; where something else begins."""
+        """Add consecutive strings; returns the position after them."""
         while at < end and flat[at] == _STRING_TAG:
             block = bytes(flat[at : min(at + BLOCK_BYTES, end)])
             done = self._read_block(block)
@@ -302,6 +305,7 @@ class _Contents:
         parts: list[bytes] = []
         add = parts.append
         try:
+            # A bounded step, because the interpreter is not released within.
             for _ in range(BLOCK_STRINGS):
                 if block[at] != _STRING_TAG:
                     break
@@ -373,6 +377,7 @@ def _numbers(block: Array, ends: Array) -> Array:
 
 _NARROW: Final[dict[str, Callable[[Array], Array]]] = {
     "bool_contents": lambda found: found != 0,
+    # Protobuf writes a negative int32 with 64 bits, of which the lower half counts.
     "int_contents": lambda found: found.astype(np.uint32).view(np.int32),
     "int64_contents": lambda found: found.astype(np.uint64).view(np.int64),
     "uint_contents": lambda found: found.astype(np.uint32),

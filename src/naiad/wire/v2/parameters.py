@@ -57,7 +57,7 @@ def value_json(name: str, value: ParameterValue) -> bytes:
 
 
 def parameter_fields(parameters: Parameters) -> bytes:
-    """The field ``parameters`` of a ``ModelInferResponse``, one for each; nothing when there are none.
+    """The field ``parameters`` of a ``ModelInferResponse``, once for each parameter.
 
     Raises:
         BackendError: a value that ``InferParameter`` cannot hold.
@@ -76,6 +76,7 @@ def parameter_field(name: str, value: ParameterValue) -> bytes:
 
 def _held(name: str, value: ParameterValue) -> bytes:
     """The one field of an ``InferParameter``."""
+    # A bool is also an int, so it comes first.
     if isinstance(value, bool):
         return bytes((0x08, value))
     if isinstance(value, int) and value in _INT64:

@@ -89,6 +89,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
+        # Once for each class, because every request of a sequence copies its plan.
         cls._all_slots = _slots_of(cls)
 
     def __init__(
@@ -112,6 +113,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
         self.version = version
         self.inputs = tuple(inputs)
         self.data_bytes = size
+        # -1 is the size of no request, so requests with regions leave the fast path.
         self.size = size if regions is None else -1
         self.dtypes = dtypes
         self.binary = binary
@@ -122,6 +124,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
             and not self.placed
             and all(binary[n] and not dtypes[n].is_bytes and dtypes[n].wire != "BF16" for n in outputs)
         )
+        # Plans with one output or one input have shorter paths.
         self._single = outputs[0] if self.plain and len(outputs) == 1 else None
         self._first = self.inputs[0] if len(self.inputs) == 1 else None
         self._heads: dict[object, _Head] = BoundedDict(MAX_HEADS)
@@ -169,6 +172,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
 
     def views(self, body: bytes | bytearray | memoryview, start: int) -> dict[str, Array]:
         """The inputs as views into ``body``, whose description ends at ``start``."""
+        # The constructor takes offset and shape in one call; ``frombuffer`` would need a ``reshape``.
         if self._first is not None:
             name, dtype, offset, shape = self._first
             return {name: _ndarray(shape, dtype, body, start + offset)}
@@ -193,7 +197,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
 
 
 def _slots_of(kind: type[object]) -> tuple[str, ...]:
-    """The names of all attributes of a plan, those of the protocol's subclass included."""
+    """The names of all attributes of a plan, with the attributes of the protocol's subclass."""
     return tuple(name for base in kind.__mro__ for name in getattr(base, "__slots__", ()))
 
 
@@ -204,6 +208,7 @@ class PlanMemo(Generic[_Cached]):
 
     def __init__(self) -> None:
         self._plans: dict[bytes, _Cached] = BoundedDict(MAX_PLANS)
+        # Bound once: every request calls it.
         self.get = self._plans.get
 
     def keep(self, key: bytes, plan: _Cached) -> None:

@@ -73,10 +73,12 @@ def scan(message: bytes | bytearray | memoryview) -> Layout | None:
             if at == size:
                 break
             last, rank = rank, _RANKS.get(message[at], 0)
+            # Of a name, version or id that is repeated protobuf takes the last; such requests are left to it.
             if rank < last or (rank == last and rank < _DESCRIPTION_RANK):
                 return None
             length = message[at + 1]
             at += 2
+            # Most lengths have one byte, which needs no call.
             if length > 127:
                 length, at = _long_length(message, length, at)
             begin, at = at, at + length
@@ -86,6 +88,7 @@ def scan(message: bytes | bytearray | memoryview) -> Layout | None:
                 ends[rank] = at
     except (IndexError, ValueError):
         return None
+    # There are too many fields, or the last one runs past the end.
     if at != size:
         return None
     id_at = ends[2] or ends[1]
@@ -101,6 +104,7 @@ def _long_length(message: bytes | bytearray | memoryview, low: int, at: int) -> 
         at += 1
         length |= (byte & 127) << shift
         if byte < 128:
+            # Protobuf also reads lengths with more bytes than needed; a plan has one key for each description.
             if byte == 0:
                 break
             return length, at
@@ -125,10 +129,10 @@ class ProtoResponseHead:
         before, after: the fields before the id, and the fields after it up to the content of the first tensor.
         between: for each further tensor, the head of its field.
         whole: ``before`` and ``after``, for a response without an id.
+        size: the bytes of a whole response without an id.
 
     Raises:
         InvalidArgumentError: such a response is too large to be sent.
-        size: the bytes of a whole response without an id.
     """
 
     __slots__ = ("after", "before", "between", "size", "whole")
@@ -206,6 +210,7 @@ class ProtoPlan(InferPlan[ProtoResponseHead]):
         except KeyError:
             return self._any_head(outputs)
         for array in arrays:
+            # The memory of the array is sent as it is.
             if not array.flags.c_contiguous:
                 return self._any_head(outputs)
         head = self._heads.get(key)

@@ -54,7 +54,7 @@ def read_message(message: Any, raws: Sequence[Raw], model: str) -> ReadMessage:
 
     Args:
         message: the ``ModelInferRequest``.
-        raws: its raw tensors in order; those in the message are not looked at.
+        raws: its raw tensors in order; the raw tensors in the message are ignored.
         model: the model's name.
 
     Raises:
@@ -151,6 +151,7 @@ def _source(
             )
         return None
     if found.HasField("contents"):
+        # A request has all of its tensors raw or none.
         if raws:
             raise InvalidArgumentError(
                 f"contents field must not be specified when using raw_input_contents for '{given.name}' for model "

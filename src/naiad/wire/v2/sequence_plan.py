@@ -29,7 +29,7 @@ Cut = tuple[int, bytes]
 
 
 def cut_json(description: bytes) -> Cut | None:
-    """Cut the number out of the JSON part of a request; None when there is none at the first place where it may be."""
+    """Cut the number out of the JSON part of a request; None when its first key has no plain number."""
     at = description.find(_JSON_KEY)
     found = _JSON_NUMBER.match(description, at + len(_JSON_KEY)) if at >= 0 else None
     if found is None:
@@ -56,6 +56,7 @@ def cut_proto(description: bytes) -> Cut | None:
         number, after = read_varint(description, begin)
     except (IndexError, ValueError):
         return None
+    # A last byte of 0 means that the number has more bytes than it needs.
     if after != end or not 0 < number < 1 << 63 or not description[end - 1]:
         return None
     return number, description[:begin] + description[end:]
@@ -78,6 +79,7 @@ class SequencePlans(Generic[_Cached]):
         cut = self._cut(description)
         if cut is None:
             return None
+        # ``keep`` has made sure that the number cut out is that of the sequence.
         cached = self._memo.get(cut[1])
         return None if cached is None else (cached, cut[0])
 
