@@ -30,7 +30,7 @@ class Mirrors:
         limit: ``--model-repository-mirror-size``.
 
     Raises:
-        OptionError: the folder cannot be found out.
+        OptionError: the folder's name has a "~" that cannot be expanded.
     """
 
     def __init__(self, folder: str, limit: int, environ: Mapping[str, str] | None = None) -> None:
@@ -60,7 +60,7 @@ class Mirrors:
         return self._open[folder]
 
     def close(self) -> None:
-        """End every transfer and give everything back."""
+        """End every transfer, and release all folders in use."""
         for mirror in self._open.values():
             mirror.close()
 
