@@ -32,9 +32,9 @@ class SpanMaker:
         self._ids = RandomIdGenerator()
 
     def spans(self, trace: Trace, offset_ns: int, within_span: SpanContext | None = None) -> Iterator[ReadableSpan]:
-        """The spans of a trace, the outermost first; ``offset_ns`` leads from monotonic times to those of day.
+        """The spans of a trace, the outermost first; ``offset_ns`` turns monotonic times into ns since 1970.
 
-        ``within_span`` is that of the trace that it is part of, if it is part of one.
+        ``within_span`` is the span of the ensemble that the trace is a step of; None for a trace of its own.
         """
         model_name = in_utf8(trace.model)
         times = [(name, ns + offset_ns) for name, ns in trace.timestamps]
