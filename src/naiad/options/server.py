@@ -57,6 +57,7 @@ _METRICS_SETTING = metrics_setting(
     {"counter_latencies": True, "summary_latencies": False, "histogram_latencies": False}, ("summary_quantiles",)
 )
 
+# The reference's own text, its underscores included.
 _INFER_THREADS = "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128."
 
 _OF_GPUS = "Accepted for compatibility, without effect: models run on the CPU."
@@ -665,6 +666,7 @@ class ServerOptions:
 
     def __post_init__(self) -> None:
         """Settle the values that follow from others."""
+        # The class is frozen.
         set_field = object.__setattr__
         set_field(self, "exit_timeout_secs", max(0, self.exit_timeout_secs))
         if self.model_control_mode != "poll":
@@ -679,6 +681,7 @@ class ServerOptions:
             *self.trace_count,
             *self.trace_log_frequency,
         )
+        # In this order: of several values the last one counts, and the option that replaces the deprecated ones wins.
         set_field(self, "trace_config", (*deprecated, *self.trace_config))
         if self.strict_model_config:
             set_field(self, "disable_auto_complete_config", True)
@@ -708,11 +711,12 @@ class ServerOptions:
         if not self.model_namespacing:
             return set(self.load_model)
         found = {name: {key for key in known if key.rpartition("/")[2] == name} for name in self.load_model}
+        # An unknown name stays, so that its model is reported as missing.
         return {key for name, keys in found.items() for key in keys or {name}}
 
     @property
     def polls(self) -> bool:
-        """Whether the repositories are looked at again and again."""
+        """Whether the repositories are polled for changes."""
         return self.repository_poll_secs > 0
 
     @property
@@ -742,7 +746,10 @@ class ServerOptions:
         return local_cache_bytes((*self.cache_config, *self.response_cache_byte_size))
 
     def redis_cache(self, environment: Mapping[str, str]) -> RedisSettings | None:
-        """Where the response cache in Redis is, None for none; ``environment`` may have the user and the password."""
+        """The settings of the response cache in Redis; None without one.
+
+        ``environment`` may have the user and the password.
+        """
         return redis_cache(self.cache_config, environment)
 
     def settings_of(self, backend: str) -> Mapping[str, str]:
