@@ -56,7 +56,7 @@ def _run(words: Sequence[str]) -> int:
     if first in COMMANDS:
         return _command(first, words[1:])
     if first.startswith("--") and not _nearest(first, ["--help", "--version"]):
-        # As the reference is called, whose only command is this one.
+        # The reference has no commands, only options. A mistyped --help or --version gets its hint below.
         return _command("serve", words)
     return _unknown(first)
 
