@@ -250,6 +250,7 @@ class UnknownError(NaiadError):
     reason = "BACKEND"
 
 
+# INTERNAL is a ``BackendError`` here: a model chose the code, so the failure is counted as the model's.
 _BY_CODE: dict[int, type[NaiadError]] = {
     kind.grpc_code: kind
     for kind in (
