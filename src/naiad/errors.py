@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 MAX_TEXT: Final = 4096
-"""The most characters of an error's text that are sent to a caller."""
+"""The most characters of an error's text that are sent to a caller; the log has the whole text."""
 
 
 class NaiadError(Exception):

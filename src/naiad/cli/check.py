@@ -1,4 +1,4 @@
-"""``naiad check``: everything that is wrong with models, found by the very steps that load them."""
+"""``naiad check``: all problems of models, found by the same steps that load them in a server."""
 
 from __future__ import annotations
 

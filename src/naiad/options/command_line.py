@@ -209,6 +209,7 @@ def _read_unknown(item: _Given, options: Sequence[Option], reading: _Reading) ->
     if item.name in NOT_SERVED_YET and _is_false(item.value):
         return
     flag = item.name if item.name.startswith("-") else "--" + item.name
+    # Refused, and not ignored: a server that only seems to serve the feature would mislead.
     if item.name in NOT_SERVED_YET:
         text = "not supported by this version of naiad. Only false is taken, since the feature is off."
         reading.add_problem(f'Bad option: "{flag}". {text}')

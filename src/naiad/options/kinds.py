@@ -167,6 +167,7 @@ def metrics_setting(switches: dict[str, bool], not_yet: tuple[str, ...]) -> Kind
         if name not in switches:
             raise ValueError(f"unknown setting {name!r}, known ones are {', '.join((*switches, *not_yet))}")
         wanted = read_boolean(value)
+        # Refused, and not ignored: figures that never come would mislead.
         if wanted and not switches[name]:
             raise ValueError(f"{name}=true is not supported by this version of naiad")
         return name, wanted

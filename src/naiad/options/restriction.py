@@ -40,6 +40,7 @@ class Restriction:
     value: str = field(repr=False)
 
     def __str__(self) -> str:
+        # The options are logged, and many people read a log.
         return f"{','.join(self.features)}:{self.key}=..."
 
 

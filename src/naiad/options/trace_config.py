@@ -62,6 +62,7 @@ def trace_number(name: str, text: str) -> int:
     # The reference has a text of its own for this bound.
     if name == "trace_count" and value < low:
         raise ValueError(f"Unable to parse '{name}'. Expecting value >= {low}, got:{text}")
+    # The reference wraps such numbers around: a silent wrong value is worse than an error.
     if not low <= value <= high:
         raise ValueError(f"Unable to parse '{name}', value is out of range [ {low}, {high} ], got: {text}")
     return value

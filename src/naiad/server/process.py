@@ -78,7 +78,7 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
 
 
 def allow_open_files(http: int, grpc: int, regions: int) -> None:
-    """Raise the process's limit of open files to what its connections and shared-memory regions need.
+    """Raise the process's limit of open files to the need of its connections and shared-memory regions.
 
     A limit that stays too low for the larger of both ports is warned about: the kernel would then drop connections
     before the server sees them.

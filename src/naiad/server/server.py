@@ -99,7 +99,7 @@ class Server:
         if not loading.done():
             # A signal came while models load. Threads that load cannot be interrupted, so nothing waits for them.
             # Models that are ready may have requests in flight, which are finished. The workers notice the end of the
-            # server and stop by themselves; the reaper ends those that hang.
+            # server and stop by themselves; the reaper ends the workers that hang.
             leave_threads(0 if await self._drain_listeners() else 1)
         loading.result()
         rows = [(row["name"], row.get("version", ""), _status(row)) for row in self._engine.index(ready_only=False)]

@@ -54,10 +54,10 @@ class Findings:
     """The findings of a look.
 
     Attributes:
-        names: all models, also those that cannot be loaded.
+        names: all models, unloadable ones included.
         changes: models to be loaded.
         removed: names of models to be unloaded.
-        refused: why a model cannot be loaded as it lies there, by name.
+        refused: why a model's files cannot be loaded, by name.
         unreadable: why a repository cannot be read; the state of its models is unknown.
         is_moving: some files are changing, so the next look should come soon.
     """
@@ -196,6 +196,7 @@ class Watch:
                 continue
             for name, model in models.items():
                 found.setdefault(name, []).append(model)
+        # A mistake elsewhere must not take a good model down: it keeps serving, and the index has the reason.
         seen.refused.update({name: _repeated(name, sources) for name, sources in found.items() if len(sources) > 1})
         seen.sources = {name: found[name][0] for name in sorted(found) if name not in seen.refused}
         for name in seen.refused:
@@ -221,6 +222,7 @@ class Watch:
             # It was copied once more, or touched.
             watched.tried = look
             return None
+        # Compared with what serves, not with the last load, which may have failed.
         unchanged = unchanged_versions(watched.serving, content, look.source)
         watched.tried, watched.content = look, content
         watched.serves_tried = watched.was_refused = False
@@ -233,10 +235,12 @@ class Watch:
         for name in self._watched.keys() - seen.sources.keys() - seen.refused.keys():
             watched = self._watched[name]
             known = watched.last or watched.tried
+            # A repository that cannot be read says nothing about its models: they stay.
             if known is not None and self._is_behind(known.source, seen):
                 continue
             # A model that returns must look the same twice again: it may be half copied.
             watched.last, watched.misses = None, watched.misses + 1
+            # While a load of it is under way its entry stays: ``note`` needs it.
             if watched.misses >= LOOKS_WITHOUT and name not in busy:
                 removed.append(name)
                 del self._watched[name]

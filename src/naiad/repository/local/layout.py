@@ -138,6 +138,7 @@ def check_model_name(name: str) -> None:
     Raises:
         InvalidArgumentError: with the protocol's own text.
     """
+    # The reference strips the name first.
     bare = name.strip(" \t\n\r\f\v")
     if not bare:
         raise InvalidArgumentError("Model name cannot be empty. Please enter a valid name to deploy.")
@@ -153,7 +154,7 @@ def choose_versions(config: Any, available: Iterable[int], name: str = "") -> tu
     ``name`` is what a message calls the model; its name in ``config`` by default, which may still be empty.
 
     Raises:
-        ModelLoadError: there is none.
+        ModelLoadError: no version remains.
     """
     versions = sorted(available)
     policy = config.version_policy

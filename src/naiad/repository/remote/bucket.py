@@ -65,7 +65,8 @@ class BucketRepository:
         if level is None:
             entries = self._store.list(self._only) if is_whole else None
             return {self._only: self._model(self._only, entries, may_be_old)}
-        # Object stores have no folders: a wrong path is an empty listing, not an error.
+        # Object stores have no folders: a wrong path is an empty listing, not an error. With an error here, the models
+        # stay as they are when polling suddenly finds nothing.
         if not level.folders and not level.files:
             raise StoreError(f"the model repository '{self.uri}' holds nothing: is the path right?")
         found = self._listed() if is_whole else {}

@@ -61,6 +61,7 @@ def unpack(archive: Path, folder: Path, name: str, halt: Halt) -> None:
                 target.mkdir(parents=True, exist_ok=True)
             elif content is not None:
                 target.parent.mkdir(parents=True, exist_ok=True)
+                # Counted by what is written: the sizes in the headers are their author's choice.
                 left -= _write(content, target, 0o755 if mode & 0o100 else 0o644, left, halt)
                 if left < 0:
                     raise StoreError(
@@ -77,6 +78,7 @@ def unpack(archive: Path, folder: Path, name: str, halt: Halt) -> None:
 def _zip(archive: Path, name: str) -> Iterator[_Member]:
     with zipfile.ZipFile(archive) as packed:
         for info in packed.infolist():
+            # The upper half is the Unix mode; archives of other systems have 0 there.
             mode = info.external_attr >> 16
             if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise _no_plain_file(name, info.filename)
@@ -94,6 +96,7 @@ def _tar(archive: Path, name: str) -> Iterator[_Member]:
     ):
         for info in packed:
             if info.isdir():
+                # "./" is the folder itself.
                 if info.name.strip("./"):
                     yield _inside(info.name, name), True, info.mode, None
             elif info.isreg() and not info.issparse():

@@ -200,7 +200,7 @@ class Family:
         self.holders = 0
 
     def take(self, labels: Mapping[str, str], buckets: Sequence[float] | None) -> CustomMetric:
-        """The metric with these labels, created if there is none; its user releases it in the end.
+        """The metric with these labels, created if it does not exist. Each call counts a user, who releases it.
 
         An existing histogram keeps its buckets, as in the reference.
 
@@ -265,7 +265,7 @@ class CustomMetrics:
         self.families: dict[str, Family] = {}
 
     def take(self, name: str, description: str, kind: CustomMetricKind) -> Family:
-        """The family of that name, created if there is none; its user releases it in the end.
+        """The family of that name, created if it does not exist. Each call counts a user, who releases it.
 
         An existing family keeps its description, as in the reference.
 

@@ -260,7 +260,7 @@ def _machine_blocks(host: MachineFigures, interval_ms: int) -> Iterator[str]:
 
 
 def _pinned_blocks() -> Iterator[str]:
-    """Memory for copies to GPUs: there is none, and dashboards of the reference look for the families."""
+    """Memory for copies to GPUs, always 0: dashboards for the reference look for the families."""
     yield _block("nv_pinned_memory_pool_total_bytes", "gauge", "Pinned memory pool total memory size", [("", 0)])
     yield _block("nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory pool used memory size", [("", 0)])
 

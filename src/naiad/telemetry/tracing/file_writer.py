@@ -51,6 +51,7 @@ class _ArrayFile:
 
     def append(self, text: bytes) -> None:
         if self.count:
+            # Over the end of the array: unlike the reference's, the file can be read while the server runs.
             self._file.seek(-len(_END), os.SEEK_CUR)
         self._file.write((b",\n" if self.count else b"[\n") + text + _END)
         self.count += 1

@@ -95,6 +95,7 @@ class SpanExport:
     def __init__(self, settings: SpanSettings) -> None:
         self._settings = settings
         self._thread: TraceThread[Trace] = TraceThread("naiad-spans", self._run, "sent")
+        # The option counts spans, the queue traces.
         self._max_traces = max(1, settings.max_waiting // SPANS)
         self._has_failed = False
 

@@ -73,6 +73,7 @@ class Sampler:
         self._left = self._rate
         if self.remaining > 0:
             self.remaining -= 1
+        # Ids follow the order of the responses: a request that is not traced costs nothing before its response.
         return next(self._ids)
 
     def take_in(self) -> int:

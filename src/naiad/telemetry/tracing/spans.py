@@ -44,7 +44,7 @@ class SpanMaker:
         compute = [t for t in times if t[0].startswith("COMPUTE_")]
         rest = [t for t in times if t not in model and t not in compute]
         if within_span is not None:
-            # Nobody sent a step: it has no span of a request around that of its model.
+            # A step of an ensemble did not arrive as a request: it has no span of one around that of its model.
             model, rest = [t for t in times if t not in compute], []
         attributes: dict[str, str | int] = {
             "triton.model_name": model_name,

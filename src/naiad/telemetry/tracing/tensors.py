@@ -73,7 +73,7 @@ class TracedTensor:
 def traced_tensors(
     activity: str, arrays: Mapping[str, Array], dtypes: Iterable[tuple[str, DataType]], room: int
 ) -> list[TracedTensor]:
-    """Those of ``arrays`` that have a type in ``dtypes``, in its order; together of ``room`` bytes at most."""
+    """The ``arrays`` that have a type in ``dtypes``, in its order; together at most ``room`` bytes."""
     found: list[TracedTensor] = []
     for name, dtype in dtypes:
         if (array := arrays.get(name)) is not None:

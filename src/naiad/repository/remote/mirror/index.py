@@ -46,6 +46,7 @@ class Index:
             return None
 
     def _of(self, model: str) -> Path:
+        # A quoted name may be too long for the name of a file.
         name = urllib.parse.quote(model, safe="", errors="surrogatepass")
         return self._folder / "models" / f"{name if len(name) < _LONG else digest(name)}.json"
 

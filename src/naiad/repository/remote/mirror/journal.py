@@ -28,6 +28,7 @@ class Journal:
         self._path = path
         self._head = f"{about} {_boot()}"
         self._lock = threading.Lock()
+        # O_APPEND: once ``restart`` has cut the file, lines go to its new end.
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND, 0o644)
         self._read()
 

@@ -207,6 +207,7 @@ class Mirror:
         try:
             return shutil.disk_usage(self.root).free
         except OSError:
+            # Unknown room is no reason to refuse; a full disk is an error of its own later.
             return 1 << 62
 
     def _fetch(
@@ -217,6 +218,7 @@ class Mirror:
 
         def fetch(job: tuple[str, StoredFile], halt: Halt) -> None:
             path, entry = job
+            # For empty entries alone: the question is one more request to the store.
             if entry.size == 0 and not self.objects.has(store, entry) and not store.exists(entry):
                 folders.append(path)
                 return

@@ -133,6 +133,7 @@ class Objects:
             os.fsync(descriptor)
             path = self.partial / key
             os.utime(path, ns=(stamp(key), stamp(key)))
+            # Large files of models are links to the content: a write to one would change it for all.
             path.chmod(0o444)
             path.rename(self.path(key))
             # Last: without its journal a partial file would be fetched again from the start.

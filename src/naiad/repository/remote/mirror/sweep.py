@@ -56,6 +56,7 @@ def sweep(objects: Objects, views: Views, in_use: set[str], limit: int, room: in
         # Models share contents: only those that no other model uses are removed.
         wanted.subtract(keys)
         left -= sum(_drop(objects, key, sizes) for key in keys if wanted[key] == 0)
+    # With ``room`` the caller reports what is missing.
     if left > limit and not room:
         logger.warning(
             "the mirror holds %s, more than the %s it may keep (--model-repository-mirror-size): all of it is in use",

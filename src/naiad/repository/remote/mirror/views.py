@@ -201,4 +201,5 @@ def _place(piece: Piece, target: Path) -> None:
             # Not every file system has links.
             pass
     shutil.copyfile(piece.content, target)
+    # A link has the content's time; a copy gets it, since the time shows whether somebody wrote to the file.
     os.utime(target, ns=(stamp(piece.key), stamp(piece.key)))

@@ -26,6 +26,7 @@ _SILENCE_S: Final = 30
 _REQUEST_S: Final = 600
 _PAGE: Final = 1000
 _S3_HOST: Final = re.compile(r"(?P<scheme>https?://)?(?P<host>[^/:]+|\[[^]]+\]):(?P<port>[0-9]+)/(?P<rest>.*)")
+# The library has one class for most failures: its text alone tells a store that is gone from one that refuses.
 _UNREACHABLE: Final = re.compile(
     r"error sending request|connection (closed|reset|refused)|timed? ?out|dns error|error decoding response body"
     r"|HTTP error: request or response body error|status code: (50[0234]|408|429)|end of file before message",
@@ -129,6 +130,7 @@ class CloudStore:
             if entry.version not in _versions(answer.meta) or answer.meta["size"] != entry.size:
                 raise ObjectChangedError(f"'{entry.path}' of '{self._uri}' has changed while it was fetched")
             content = answer.bytes()
+        # Outside: an exception of the caller must not be explained as one of the store.
         yield memoryview(content)
 
     def _full(self, entry: StoredFile) -> str:

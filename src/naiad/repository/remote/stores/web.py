@@ -56,6 +56,7 @@ class Web:
             error.close()
             raise _refusal(what, error.code, error.reason) from None
         except urllib.error.URLError as error:
+            # Another attempt does not mend a certificate.
             if isinstance(error.reason, ssl.SSLError):
                 raise StoreError(f"{what}: {error.reason}") from None
             raise StoreUnreachableError(f"{what}: {redacted(str(error.reason))}") from None
@@ -67,6 +68,7 @@ class Web:
     def json(self, url: str, operation: str) -> Mapping[str, Any]:
         """The JSON object of a response. Raises the errors of ``answer``, and StoreError for other content."""
         with self.answer(url, operation) as answer:
+            # A longer response is cut off, and fails as JSON below.
             text = answer.read(_MAX_JSON)
         try:
             found = json.loads(text)
@@ -82,6 +84,7 @@ class Web:
             return
         headers = {"Range": f"bytes={start}-{end - 1}"} if has_ranges else {}
         with self.answer(url, "read", **headers) as answer:
+            # A server may ignore the range and send the whole file.
             is_part = answer.status == 206
             got = answer.headers.get("Content-Range", "") if is_part else f"bytes {start}-{end - 1}/{entry.size}"
             # A server that sends no ETag and no time cannot contradict the listing.
