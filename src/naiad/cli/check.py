@@ -130,6 +130,7 @@ def _reports(outline: Outline, settings: LoadSettings) -> Iterator[ModelReport]:
     for name in refused.keys() | outline.unavailable.keys():
         # Also the failing models are noted: an ensemble then says that its member has problems, not that it is unknown.
         checked.note(name)
+    # Ensembles come last: their graphs need the specifications of their members.
     ensembles: list[Candidate] = []
     for model in outline.models.values():
         checked.note(model.name)

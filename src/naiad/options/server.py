@@ -60,6 +60,7 @@ _METRICS_SETTING = metrics_setting(
 # The reference's own text, its underscores included.
 _INFER_THREADS = "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128."
 
+# A command line of the reference should start this server: options that change nothing here cost a warning each.
 _OF_GPUS = "Accepted for compatibility, without effect: models run on the CPU."
 _NO_GPUS = "has no effect: models run on the CPU"
 _OF_SAGEMAKER = "Accepted for compatibility, without effect: this version does not serve SageMaker."
@@ -151,6 +152,7 @@ class ServerOptions:
         65_536,
         "The most inference requests in flight, queued or running; further ones are refused.",
     )
+    # Less than for all models together: a model that is stuck leaves room for others.
     max_in_flight_requests_per_model: int = declare(
         Group.OVERLOAD, integer(1), 16_384, "The most inference requests in flight to one version of a model."
     )
@@ -542,6 +544,7 @@ class ServerOptions:
         "/opt/tritonserver/repoagents",
         "Folder of repository agents: the file NAME/agent.py in it is the agent NAME.",
     )
+    # Not 0 by default: an agent that never returns must not hold a load for ever.
     repoagent_timeout_secs: int = declare(
         Group.MODEL_REPOSITORY,
         integer(0),

@@ -109,6 +109,7 @@ class Catalog:
     def _places(self) -> list[Path]:
         by_place: dict[str, Path] = {}
         for place in (*self.repositories, *self.paths):
+            # A place given twice would make each of its models ambiguous.
             by_place.setdefault(os.path.realpath(place), place)
         return list(by_place.values())
 

@@ -65,6 +65,7 @@ class LogSink:
 
     def _drain(self) -> None:
         while data := self._next():
+            # Outside the lock: this write waits for the reader, and callers must not.
             _write_all(self._descriptor, data)
 
     def _next(self) -> bytes:

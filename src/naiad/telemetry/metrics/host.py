@@ -77,6 +77,7 @@ class MachineFigures:
         passed_s = total_s - self._total_s
         # The system counts in ticks: two reads may see the same time.
         if passed_s > 0:
+            # The time of ``iowait`` may go back (proc(5)), so the share may leave the range.
             self._load = min(1.0, max(0.0, (busy_s - self._busy_s) / passed_s))
         self._total_s, self._busy_s = total_s, busy_s
         return round(self._load, 6)

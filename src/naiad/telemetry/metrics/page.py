@@ -195,6 +195,7 @@ def render(
         in_flight: the requests in flight and the refused ones.
         more: further families, each as its final text.
     """
+    # It is iterated twice.
     series = list(series)
     shown = [(_model_labels(item), item.statistics) for item in series]
     cached = [(_model_labels(item), item.statistics) for item in series if item.is_cached]
