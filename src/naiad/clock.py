@@ -6,7 +6,7 @@ import time
 from typing import Final, Protocol
 
 NEVER: Final = 0
-"""As a monotonic time in nanoseconds: it does not come."""
+"""The monotonic time, in nanoseconds, of an event that never comes."""
 
 
 class Clock(Protocol):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 MAX_TEXT: Final = 4096
-"""The most characters of an error's text that are sent to a caller."""
+"""The most characters of an error's text that are sent to a caller; the log has the whole text."""
 
 
 class NaiadError(Exception):
@@ -250,6 +250,7 @@ class UnknownError(NaiadError):
     reason = "BACKEND"
 
 
+# INTERNAL is a ``BackendError`` here: a model chose the code, so the failure is counted as the model's.
 _BY_CODE: dict[int, type[NaiadError]] = {
     kind.grpc_code: kind
     for kind in (

@@ -19,12 +19,12 @@ class FolderLease:
     """A new folder with a locked file in it, leased until this process ends or the lease is released.
 
     Args:
-        prefix: the beginning of its name.
+        prefix: the beginning of the folder's name.
         parent: the parent folder; None for the system's folder of temporary files.
 
     Attributes:
         path: the folder.
-        descriptor: that of the locked file. A program that inherits it holds the lease, too.
+        descriptor: the descriptor of the locked file. A program that inherits it holds the lease, too.
     """
 
     __slots__ = ("descriptor", "path")
@@ -51,11 +51,13 @@ def abandoned_folders(prefix: str, parent: Path | None = None) -> Iterator[Path]
 
 def _is_abandoned(path: Path) -> bool:
     try:
+        # Anybody may write to the folder of temporary files: a link must not lead to another file.
         descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         # Another user's, or so new that it is not locked yet.
         return False
     try:
+        # The lock is released below, so two servers may remove the same folder: neither minds that a file is gone.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False

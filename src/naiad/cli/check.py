@@ -1,4 +1,4 @@
-"""``naiad check``: everything that is wrong with models, found by the very steps that load them."""
+"""``naiad check``: all problems of models, found by the same steps that load them in a server."""
 
 from __future__ import annotations
 
@@ -112,6 +112,7 @@ def _print_all(outline: Outline, settings: LoadSettings, paths: Sequence[Path | 
             print(f"warning: {problem.located()}\n")
     reports = []
     for report in _reports(outline, settings):
+        # At once: the loads of the models that follow may take long.
         _print_report(report)
         reports.append(report)
     return _print_summary(reports, paths)
@@ -127,7 +128,9 @@ def _reports(outline: Outline, settings: LoadSettings) -> Iterator[ModelReport]:
         yield ModelReport(name, problems=(outline.unavailable[name],))
     checked = CheckedModels()
     for name in refused.keys() | outline.unavailable.keys():
+        # Also the failing models are noted: an ensemble then says that its member has problems, not that it is unknown.
         checked.note(name)
+    # Ensembles come last: their graphs need the specifications of their members.
     ensembles: list[Candidate] = []
     for model in outline.models.values():
         checked.note(model.name)
@@ -153,7 +156,7 @@ def _candidate(model: ModelSource | RemoteModel, settings: LoadSettings) -> Cand
 
 
 def _try_load(found: Candidate, settings: LoadSettings, checked: CheckedModels) -> ModelReport:
-    """Load every version of a model that a server would load, and let it go again."""
+    """Load every version of a model that a server would load, and release it."""
     report = _report(found, settings, checked)
     if found.folder is not None:
         found.folder.tried(not report.problems)
@@ -198,6 +201,7 @@ def _check_version(
     finally:
         backend.close()
     try:
+        # After the close: samples are checked against the specification and need no memory of the model.
         configured_samples(spec, source.folder(version), Engine.check)
     except NaiadError as error:
         return None, [(True, str(error))], ""

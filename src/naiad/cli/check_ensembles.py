@@ -25,11 +25,11 @@ class CheckedModels:
         self._specs.setdefault(name, {})
 
     def keep(self, name: str, version: int, spec: ModelSpec) -> None:
-        """A version would load."""
+        """Record the specification of a version that would load."""
         self._specs.setdefault(name, {})[version] = spec
 
     def check_ensemble(self, found: Candidate, version: int) -> Any:
-        """The completed configuration of an ensemble's version, which is recorded as well.
+        """Check a version of an ensemble, record it, and return its completed configuration.
 
         Raises:
             NaiadError: it could not be loaded with the checked models.
@@ -61,7 +61,7 @@ class CheckedModels:
 
 
 def in_order(ensembles: Iterable[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
-    """Ensembles, each after its members, and those of a cycle, which have no order."""
+    """The ensembles, each after its members; and the ensembles of cycles, which have no order."""
     waiting = {found.source.name: found for found in ensembles}
     ordered: list[Candidate] = []
     while able := [found for found in waiting.values() if waiting.keys().isdisjoint(_parts(found))]:
@@ -72,7 +72,7 @@ def in_order(ensembles: Iterable[Candidate]) -> tuple[list[Candidate], list[Cand
 
 
 def circular(name: str) -> ModelLoadError:
-    """An ensemble is made of itself."""
+    """The error of an ensemble that contains itself."""
     return EnsembleError(f"circular dependency between ensembles: {name} -> ... -> {name}")
 
 

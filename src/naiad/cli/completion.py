@@ -19,7 +19,8 @@ Prints a script for the shell, which then completes commands, options and their 
   fish  naiad completion fish | source       in ~/.config/fish/config.fish
 """
 
-# The words of an option end at "=" in bash, which makes "=" a word of its own.
+# The words of an option end at "=" in bash, which makes "=" a word of its own. File names are split at line ends alone,
+# since they may contain spaces.
 _BASH: Final = """\
 _naiad() {
     local word=${COMP_WORDS[COMP_CWORD]} option=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]}
@@ -55,6 +56,7 @@ _naiad() {
 complete -F _naiad naiad
 """
 
+# zsh runs the script for bash, with its own versions of ``complete`` and ``compgen``.
 _ZSH: Final = "autoload -U +X bashcompinit && bashcompinit\n"
 
 

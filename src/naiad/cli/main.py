@@ -15,6 +15,7 @@ COMMANDS = {
     "completion": ("naiad.cli.completion:completion", "print a script that completes these commands in a shell"),
 }
 
+# What shells report for SIGINT: 128 and its number.
 _INTERRUPTED = 130
 _QUIET = {"ORT_DISABLE_TELEMETRY": "1"}
 """Read by ONNX Runtime when it is imported: without it the framework writes into the user's cache and looks names up.
@@ -30,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0 when all went well, 1 for anything wrong, 130 when interrupted.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    # Before anything opens a file, which would get the number of a closed stream.
     _fill_standard_descriptors()
     for variable, value in _QUIET.items():
         os.environ.setdefault(variable, value)
@@ -56,7 +58,7 @@ def _run(words: Sequence[str]) -> int:
     if first in COMMANDS:
         return _command(first, words[1:])
     if first.startswith("--") and not _nearest(first, ["--help", "--version"]):
-        # As the reference is called, whose only command is this one.
+        # The reference has no commands, only options. A mistyped --help or --version gets its hint below.
         return _command("serve", words)
     return _unknown(first)
 

@@ -54,6 +54,7 @@ def read_api_key(text: str) -> ApiKey:
     if len(words) < 3:
         raise ValueError(f"an API key has at least a name, scopes and a hash; {len(words)} words were found")
     name, scopes, hashed, *limits = words
+    # The text does not repeat the word: in a line that is out of order it may be the key.
     if not _NAME.fullmatch(name):
         raise ValueError("the name of an API key has 1 to 64 letters, digits or any of . _ @ -")
     found = _HASH.fullmatch(hashed)

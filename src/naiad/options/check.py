@@ -1,4 +1,4 @@
-"""The few options of ``naiad check``, out of the same table."""
+"""The few options of ``naiad check``, from the same table."""
 
 from __future__ import annotations
 

@@ -17,14 +17,14 @@ from naiad.options.remote_uri import RemoteUri, is_remote
 from naiad.options.server import LISTENER_FIELDS, OPTIONS, ServerOptions
 
 VARIABLE_SEPARATOR = ";"
-"""Between the values of a repeatable option in its environment variable."""
+"""Separates the values of a repeatable option in its environment variable."""
 
 _HELP = ("-h", "--help")
 
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """One option as it was written: ``value`` is None when there is none."""
+    """An option as written on the command line; ``value`` is None for an option without a value."""
 
     name: str
     value: str | None
@@ -49,7 +49,7 @@ class _Reading:
             self.problems.append(text)
 
     def accept(self, option: Option, text: str, source: str = "") -> None:
-        """Take one value of ``option``; the values of a repeatable one add up, else the last one counts."""
+        """Add a value of ``option``: a repeatable option collects its values, else the last one counts."""
         try:
             value = option.kind.read(text)
         except ValueError as error:
@@ -94,6 +94,7 @@ def read(
     given, positional = _split(argv, _by_name(options))
     seen = {_read_given(item, options, reading) for item in given}
     for option in options:
+        # A variable that the command line overrides is not read, so a wrong value in it is no problem.
         if option.field not in seen:
             _read_variable(option, environ, reading)
     _warn_of_variables(environ, reading)
@@ -109,6 +110,7 @@ def settle(reading: _Reading, paths: tuple[Path | RemoteUri, ...]) -> ServerOpti
     options = ServerOptions(
         **reading.values, paths=paths, warnings=tuple(reading.warnings), given=frozenset(reading.values)
     )
+    # The default stands in for an unreadable value: with it the checks would report conflicts that nobody wrote.
     problems = reading.problems if reading.failed & LISTENER_FIELDS else reading.problems + options.problems()
     if problems:
         raise OptionError("\n".join(problems))
@@ -142,6 +144,7 @@ def _split(argv: Sequence[str], known: Mapping[str, Option]) -> tuple[list[_Give
             name = _completed(name, known)
         if mark:
             given.append(_Given(name, value))
+        # A value may begin with one "-", as a negative number does; two begin the next option.
         elif _takes_value(name, known) and words and not words[-1].startswith("--"):
             given.append(_Given(name, words.pop()))
         else:
@@ -150,7 +153,7 @@ def _split(argv: Sequence[str], known: Mapping[str, Option]) -> tuple[list[_Give
 
 
 def _completed(name: str, known: Mapping[str, Option]) -> str:
-    """The one known name that begins with ``name``, as the reference's command line is read; else ``name`` itself."""
+    """The one known name that begins with ``name``, an abbreviation as in the reference; else ``name`` itself."""
     others = (*_by_name(OPTIONS), *NOT_SERVED_YET)
     if not name or name in known or name in others:
         return name
@@ -158,6 +161,7 @@ def _completed(name: str, known: Mapping[str, Option]) -> str:
     if len(found) > 1:
         # A command line that works with the reference keeps its meaning here.
         found = {field: full for field, full in found.items() if field not in OWN}
+    # It may also abbreviate an option that this command lacks: then it is not completed.
     is_other = any(other.startswith(name) for other in others if other not in known)
     return next(iter(found.values())) if len(found) == 1 and not is_other else name
 
@@ -165,6 +169,7 @@ def _completed(name: str, known: Mapping[str, Option]) -> str:
 def _takes_value(name: str, known: Mapping[str, Option]) -> bool:
     """Whether the next word is the value of the option ``name``; a misspelt name counts as the nearest one."""
     option = known.get(name) or _by_name(OPTIONS).get(name)
+    # Otherwise the value of a misspelt option would be reported as a missing file as well.
     if option is None and name not in NOT_SERVED_YET:
         option = known.get(nearest(name, known) or "")
     return not option.kind.is_flag if option else name in NOT_SERVED_YET
@@ -204,6 +209,7 @@ def _read_unknown(item: _Given, options: Sequence[Option], reading: _Reading) ->
     if item.name in NOT_SERVED_YET and _is_false(item.value):
         return
     flag = item.name if item.name.startswith("-") else "--" + item.name
+    # Refused, and not ignored: a server that only seems to serve the feature would mislead.
     if item.name in NOT_SERVED_YET:
         text = "not supported by this version of naiad. Only false is taken, since the feature is off."
         reading.add_problem(f'Bad option: "{flag}". {text}')

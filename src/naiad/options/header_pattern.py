@@ -60,6 +60,7 @@ class HeaderPattern:
         self.text = text
         self._steps = [*_Parser(text).parse(), PatternToken(Do.MATCH)]
         self._start = self._reach({0}, {Do.BEGIN})
+        # Both are bounded, since clients choose the names.
         self._moves: dict[tuple[frozenset[int], str], frozenset[int]] = BoundedDict(_MAX_CACHED)
         self._results: dict[str, bool] = BoundedDict(_MAX_CACHED)
 
@@ -68,6 +69,7 @@ class HeaderPattern:
         found = self._results.get(name)
         if found is None:
             found = self._search(name)
+            # The cache bounds its entries and not their bytes, and clients choose the names.
             if len(name) <= _LONGEST_CACHED:
                 self._results[name] = found
         return found
@@ -79,6 +81,7 @@ class HeaderPattern:
             if final in state:
                 return True
             move = (state, character)
+            # ``or`` is enough: a set of steps is never empty, since a match may begin anywhere.
             state = self._moves.get(move) or self._move(*move)
         return final in state or final in self._reach(state, {Do.END})
 
@@ -90,7 +93,7 @@ class HeaderPattern:
         return found
 
     def _reach(self, places: Iterable[int], passed: Iterable[Do]) -> frozenset[int]:
-        """All steps that can be reached without a character."""
+        """All steps that can be reached without a character; ``passed`` are the anchors that hold here."""
         found: set[int] = set()
         waiting = list(places)
         while waiting:
@@ -109,6 +112,7 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self._cases = _own_case if text.startswith(_CASE_COUNTS) else _both_cases
+        # ``(?i)`` is the default here.
         self._text = text.removeprefix(_CASE_COUNTS).removeprefix("(?i)")
         self._at = 0
 
@@ -208,6 +212,7 @@ class _Parser:
     def _set(self) -> frozenset[str]:
         negated = self._peek() == "^"
         self._at += negated
+        # Before the loop: a "]" right behind "[" is a member.
         found = self._set_member()
         while self._peek() != "]":
             found |= self._set_member()
@@ -256,8 +261,10 @@ class _Parser:
 
     def _times(self, steps: list[PatternToken], least: int, most: int) -> list[PatternToken]:
         size = len(steps)
+        # Before the copies are made, which could take much memory.
         if size * max(least, most, 1) > MAX_STEPS:
             raise self._error(f"it needs more than {MAX_STEPS} steps")
+        # Copies need no change: a step counts its targets from itself.
         found = steps * least
         if most < 0:
             found = [*found, PatternToken(Do.FORK, (1, size + 2)), *steps, PatternToken(Do.FORK, (-size - 1,))]

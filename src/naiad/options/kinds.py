@@ -47,7 +47,7 @@ class BackendSetting:
 
 
 def read_boolean(text: str) -> bool:
-    """True or False for the words the reference takes, in any case."""
+    """True or False for the words that the reference accepts, in any case."""
     word = text.lower()
     if word in _TRUE or word in _FALSE:
         return word in _TRUE
@@ -57,8 +57,8 @@ def read_boolean(text: str) -> bool:
 def integer(minimum: int, maximum: int = INT32_MAX, below: str = "", above: str = "") -> Kind:
     """A whole number of a range.
 
-    ``below`` and ``above`` are the texts for one under the minimum and over the maximum, where the reference has its
-    own.
+    ``below`` and ``above`` are the texts of the errors for a number under the minimum and over the maximum, where the
+    reference has special ones.
     """
 
     def read(text: str) -> int:
@@ -146,6 +146,7 @@ def _read_backend_setting(text: str) -> BackendSetting:
     found = _SETTING.fullmatch(text)
     if found is None:
         raise ValueError(f"Invalid option value. Got {text}")
+    # Otherwise a wrong number would show only when a model is loaded.
     if found["key"] == "default-max-batch-size":
         integer(0).read(found["value"])
     return BackendSetting(found["name"] or "", found["key"], found["value"])
@@ -166,6 +167,7 @@ def metrics_setting(switches: dict[str, bool], not_yet: tuple[str, ...]) -> Kind
         if name not in switches:
             raise ValueError(f"unknown setting {name!r}, known ones are {', '.join((*switches, *not_yet))}")
         wanted = read_boolean(value)
+        # Refused, and not ignored: figures that never come would mislead.
         if wanted and not switches[name]:
             raise ValueError(f"{name}=true is not supported by this version of naiad")
         return name, wanted

@@ -79,6 +79,7 @@ def _option_help(option: Option) -> str:
     default = _shown(option.default)
     repeat = " May be repeated." if option.repeatable else ""
     text = option.help + repeat + (f" (default: {default})" if default else "")
+    # Not broken at hyphens: the name of an option stays in one line.
     body = textwrap.fill(text, _WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 8, break_on_hyphens=False)
     return f"{head}\n{body}\n"
 

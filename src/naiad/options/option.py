@@ -70,5 +70,6 @@ def declare(
     remark: str = "",
 ) -> Any:
     """A dataclass field that is an option; its name becomes the flag, its annotation the type of the value."""
+    # Without its name, which a class body does not know yet: ``OPTIONS`` adds it.
     option = Option("", kind, default, group, help, repeatable, aliases, remark)
     return field(default=default, metadata={"option": option})

@@ -19,7 +19,7 @@ _RESOURCE: Final = re.compile(r"(?P<name>[^:]+):(?P<count>[^:]*)(?::(?P<device>[
 
 @dataclass(frozen=True, slots=True)
 class ResourceSetting:
-    """How much there is of a resource: on one device or, without one, on each."""
+    """The available amount of a resource: on one device or, without a device, on each."""
 
     name: str
     count: int

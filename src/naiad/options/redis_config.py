@@ -76,6 +76,7 @@ _READ: Final[Mapping[str, Callable[[str], Any]]] = {
     "connect_timeout": integer(0).read,
     "socket_timeout": integer(0).read,
     "pool_size": integer(1, MAX_POOL).read,
+    # Accepted for compatibility: a request waits for its turn within ``socket_timeout``.
     "wait_timeout": integer(0, INT32_MAX).read,
     "tls_enabled": read_boolean,
     "cert": _text,
@@ -108,7 +109,7 @@ def redis_problems(given: Mapping[str, str]) -> Iterator[str]:
 
 
 def redis_settings(given: Mapping[str, str], environment: Mapping[str, str]) -> RedisSettings:
-    """The settings that ``given`` and the environment make; the first win. They have no problems."""
+    """The settings of ``given`` and of the environment; ``given`` wins. It must have no ``redis_problems``."""
     read = {key: _READ[key](value) for key, value in given.items()}
     tls = {key: read[key] for key in ("cert", "key", "cacert", "cacert_dir") if key in read}
     return RedisSettings(
@@ -118,6 +119,7 @@ def redis_settings(given: Mapping[str, str], environment: Mapping[str, str]) -> 
         password=read.get(SECRET) or environment.get(PASSWORD_VARIABLE, ""),
         db=read.get("db", 0),
         connect_timeout_ms=read.get("connect_timeout") or DEFAULT_CONNECT_MS,
+        # In the reference 0 is no limit; here a request never waits for Redis without one.
         socket_timeout_ms=read.get("socket_timeout") or DEFAULT_SOCKET_MS,
         pool_size=read.get("pool_size", 1),
         tls_enabled=read.get("tls_enabled", bool(tls)),

@@ -27,6 +27,7 @@ FEATURES: Final = (
 )
 """The parts that the protocol is divided into."""
 
+# The key is a token of RFC 9110, as the name of every header.
 _GROUP = re.compile(r"(?P<features>[^:]*):(?P<key>[!#$%&'*+\-.^_`|~0-9A-Za-z]+)=(?P<value>.*)", re.DOTALL)
 
 
@@ -39,6 +40,7 @@ class Restriction:
     value: str = field(repr=False)
 
     def __str__(self) -> str:
+        # The options are logged, and many people read a log.
         return f"{','.join(self.features)}:{self.key}=..."
 
 
@@ -49,6 +51,7 @@ def restriction(option: str, kind: str) -> Kind:
         found = _GROUP.fullmatch(text)
         if found is None:
             raise ValueError(f"--{option} option format is '<config name>:<setting>=<value>'. Got {text}")
+        # HTTP does not count the spaces around a header's value, so no request could have them.
         value = found["value"].strip(" \t")
         if not value or not value.isprintable():
             raise ValueError("the value is empty, or holds characters that no header can")

@@ -57,8 +57,10 @@ _METRICS_SETTING = metrics_setting(
     {"counter_latencies": True, "summary_latencies": False, "histogram_latencies": False}, ("summary_quantiles",)
 )
 
+# The reference's own text, its underscores included.
 _INFER_THREADS = "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128."
 
+# A command line of the reference should start this server: options that change nothing here cost a warning each.
 _OF_GPUS = "Accepted for compatibility, without effect: models run on the CPU."
 _NO_GPUS = "has no effect: models run on the CPU"
 _OF_SAGEMAKER = "Accepted for compatibility, without effect: this version does not serve SageMaker."
@@ -150,6 +152,7 @@ class ServerOptions:
         65_536,
         "The most inference requests in flight, queued or running; further ones are refused.",
     )
+    # Less than for all models together: a model that is stuck leaves room for others.
     max_in_flight_requests_per_model: int = declare(
         Group.OVERLOAD, integer(1), 16_384, "The most inference requests in flight to one version of a model."
     )
@@ -541,6 +544,7 @@ class ServerOptions:
         "/opt/tritonserver/repoagents",
         "Folder of repository agents: the file NAME/agent.py in it is the agent NAME.",
     )
+    # Not 0 by default: an agent that never returns must not hold a load for ever.
     repoagent_timeout_secs: int = declare(
         Group.MODEL_REPOSITORY,
         integer(0),
@@ -665,6 +669,7 @@ class ServerOptions:
 
     def __post_init__(self) -> None:
         """Settle the values that follow from others."""
+        # The class is frozen.
         set_field = object.__setattr__
         set_field(self, "exit_timeout_secs", max(0, self.exit_timeout_secs))
         if self.model_control_mode != "poll":
@@ -679,6 +684,7 @@ class ServerOptions:
             *self.trace_count,
             *self.trace_log_frequency,
         )
+        # In this order: of several values the last one counts, and the option that replaces the deprecated ones wins.
         set_field(self, "trace_config", (*deprecated, *self.trace_config))
         if self.strict_model_config:
             set_field(self, "disable_auto_complete_config", True)
@@ -708,11 +714,12 @@ class ServerOptions:
         if not self.model_namespacing:
             return set(self.load_model)
         found = {name: {key for key in known if key.rpartition("/")[2] == name} for name in self.load_model}
+        # An unknown name stays, so that its model is reported as missing.
         return {key for name, keys in found.items() for key in keys or {name}}
 
     @property
     def polls(self) -> bool:
-        """Whether the repositories are looked at again and again."""
+        """Whether the repositories are polled for changes."""
         return self.repository_poll_secs > 0
 
     @property
@@ -742,7 +749,10 @@ class ServerOptions:
         return local_cache_bytes((*self.cache_config, *self.response_cache_byte_size))
 
     def redis_cache(self, environment: Mapping[str, str]) -> RedisSettings | None:
-        """Where the response cache in Redis is, None for none; ``environment`` may have the user and the password."""
+        """The settings of the response cache in Redis; None without one.
+
+        ``environment`` may have the user and the password.
+        """
         return redis_cache(self.cache_config, environment)
 
     def settings_of(self, backend: str) -> Mapping[str, str]:

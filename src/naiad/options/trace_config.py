@@ -26,6 +26,7 @@ _MOST: Final = 1 << 20
 ONLY_OFF: Final = "Expect only one trace level 'OFF' is specified"
 TENSORS_IN_FILES: Final = "the trace level TENSORS is for files: it needs --trace-config mode=triton"
 _LEVELS: Final = {OFF: OFF, TENSORS: TENSORS} | dict.fromkeys((TIMESTAMPS, "MIN", "MAX", "TRUE", "ON"), TIMESTAMPS)
+# Twenty digits are enough for every range, and ``int`` refuses a number of thousands of digits in other words.
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 _SETTINGS: Final = {
     "": {"mode": "mode", "level": "trace_level", "rate": "trace_rate", "count": "trace_count"},
@@ -58,8 +59,10 @@ def trace_number(name: str, text: str) -> int:
     if not _NUMBER.fullmatch(text):
         raise ValueError(f"Unable to parse '{name}', got: {text}")
     value, (low, high) = int(text), RANGES[name]
+    # The reference has a text of its own for this bound.
     if name == "trace_count" and value < low:
         raise ValueError(f"Unable to parse '{name}'. Expecting value >= {low}, got:{text}")
+    # The reference wraps such numbers around: a silent wrong value is worse than an error.
     if not low <= value <= high:
         raise ValueError(f"Unable to parse '{name}', value is out of range [ {low}, {high} ], got: {text}")
     return value
@@ -77,7 +80,7 @@ def batching_number(text: str) -> int:
 
 
 def known_level(text: str) -> str | None:
-    """The level that ``text`` is a name of, in any case; None for no level."""
+    """The level that ``text`` names, in any case; None for an unknown name."""
     return _LEVELS.get(text.upper())
 
 

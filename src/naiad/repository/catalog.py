@@ -36,9 +36,9 @@ class Outline:
     """All models before those of remote repositories are fetched.
 
     Attributes:
-        local: what lies in folders.
-        remote: the others by name.
-        unavailable: reason by name, for the models that cannot be loaded.
+        local: the models in folders.
+        remote: the models in remote repositories, by name.
+        unavailable: the reason by name, for the models that cannot be loaded.
     """
 
     local: Listing
@@ -73,7 +73,7 @@ class Catalog:
     close: Callable[[], None] = lambda: None
 
     def listing(self) -> Listing:
-        """All models on this machine; errors as ``discover``."""
+        """All models on this machine. Raises the errors of ``discover``."""
         if not self.has_namespaces:
             return discover(self.repositories, self.paths)
         listings = [self._listing_of(place) for place in self._places()]
@@ -84,7 +84,7 @@ class Catalog:
         """Each folder and path on this machine by itself, so that an unreadable one does not affect the others.
 
         Yields:
-            The place, its models, and in place of them why it cannot be read.
+            The place, its models and "", or the place, None and the reason why it cannot be read.
         """
         for place in self._places():
             try:
@@ -109,6 +109,7 @@ class Catalog:
     def _places(self) -> list[Path]:
         by_place: dict[str, Path] = {}
         for place in (*self.repositories, *self.paths):
+            # A place given twice would make each of its models ambiguous.
             by_place.setdefault(os.path.realpath(place), place)
         return list(by_place.values())
 
@@ -117,7 +118,7 @@ class Catalog:
         return in_namespace(listing, str(place)) if self.has_namespaces else listing
 
     def keys(self, name: str) -> list[str]:
-        """The keys of the models of a name, where there are namespaces; errors as ``find``."""
+        """The keys of the models of a name, where there are namespaces. Raises the errors of ``outline``."""
         check_model_name(name)
         return sorted(key for key in self.names() if short_name(key) == name)
 
@@ -127,7 +128,7 @@ class Catalog:
         Raises:
             OptionError: a repository cannot be read, or two paths hold a model of the same name.
             StoreError: a remote repository cannot be read.
-            NaiadError: as ``discover``.
+            NaiadError: a path is no model.
         """
         local = self.listing()
         unavailable = dict(local.unavailable)
@@ -140,16 +141,16 @@ class Catalog:
         return Outline(local, found, unavailable)
 
     def names(self) -> frozenset[str]:
-        """The names of all models, unloadable ones included; errors as ``outline``."""
+        """The names of all models, unloadable ones included. Raises the errors of ``outline``."""
         return self.outline().names
 
     def obtain(self, name: str, may_be_old: bool = True) -> Obtained:
         """The model ``name`` as it is now, fetched from a remote repository where necessary.
 
-        With ``may_be_old`` a store that does not answer is answered for by the mirror.
+        With ``may_be_old`` the mirror's last listing stands in for a store that does not respond.
 
         Raises:
-            NaiadError: as ``find``, and as ``fetched``.
+            NaiadError: the model cannot be found (see ``find``) or fetched (see ``fetched``).
         """
         if not self.remote:
             return Obtained(self.find(name))
@@ -160,6 +161,7 @@ class Catalog:
         is_local = name in local.models or name in local.unavailable
         models = self._remote_models(name, may_be_old, is_local)
         if not models:
+            # ``find`` also has the reason where the model cannot be loaded.
             return Obtained(self.find(name))
         if len(models) > 1 or is_local:
             raise ModelLoadError(in_two(name, str(models[0].uri)))
@@ -228,6 +230,7 @@ def open_catalog(
     from naiad.repository.remote.opening import Mirrors, open_repository
 
     mirrors = Mirrors(mirror, mirror_size)
+    # An address given twice is one repository, as a folder is.
     remote = [open_repository(uri, mirrors) for uri in dict.fromkeys(repositories) if isinstance(uri, RemoteUri)]
     remote += [
         open_repository(uri, mirrors, may_be_model=True) for uri in dict.fromkeys(paths) if isinstance(uri, RemoteUri)

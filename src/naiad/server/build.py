@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from naiad.frontends.http.server.state import TakeHttp2
 
 TRACE_FILE_S = 5.0
-"""How long the end of the server waits for traces that are not written yet."""
+"""Seconds that the shutdown waits for traces that are not written yet."""
 
 
 class Frontend(Protocol):
@@ -173,6 +173,7 @@ def _grpc_listeners(parts: Parts) -> Generator[tuple[Frontend, str], None, TakeH
     methods = make_methods(
         parts.engine, options.grpc_max_response_pool_size, _forwarding(options.grpc_header_forward_pattern)
     )
+    # Without keys and restrictions no call passes a gate at all.
     gate = None if parts.gates.grpc.is_open else parts.gates.grpc
     by_grpcio = options.allow_grpc and options.grpc_transport == "grpcio"
     if by_grpcio:
@@ -181,6 +182,7 @@ def _grpc_listeners(parts: Parts) -> Generator[tuple[Frontend, str], None, TakeH
         renew_grpc_tls(parts.reloader, options, transport)
         if not options.http_port_serves_grpc:
             return None
+    # grpcio takes no connections from another port: beside it, this listener serves those of the HTTP port.
     listener = grpc_listener(options, parts.shares, methods, gate, parts.budget.cancelled)
     has_port = options.allow_grpc and not by_grpcio
     yield listener, "GRPCInferenceService" if has_port else ""
@@ -218,6 +220,7 @@ def _http_listener(parts: Parts, take_http2: TakeHttp2 | None) -> HttpListener:
     )
     renew_http_tls(parts.reloader, options, listener)
 
+    # The request log stands around the router only while it is on; the API can turn it on later.
     def follow_log(settings: LogSettings) -> None:
         listener.serve(with_request_log(router, settings.log_verbose_level))
 

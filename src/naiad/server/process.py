@@ -23,7 +23,7 @@ more processor time in switches for the same tail as 0.5 ms (0.60 ms).
 """
 
 OTHER_FILES = 800
-"""Open files beside the connections: the log, the listeners, TLS handshakes, what the frameworks and loading need."""
+"""Open files beside the connections: the log, the listeners, TLS handshakes, the frameworks and loads."""
 
 SAME_SIGNAL_S = 1.0
 """A second signal within this time repeats the first: ``timeout`` and shells signal a process and its group."""
@@ -55,6 +55,7 @@ class StopSignals:
                 return
             logger.error("%s again: exiting at once, requests in flight are lost", name)
             exit_now(1)
+        # Before the event, which wakes the server: it then reads how it is to stop.
         self._on_first(name)
         self._received_s = monotonic()
         self.received.set()
@@ -77,7 +78,7 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
 
 
 def allow_open_files(http: int, grpc: int, regions: int) -> None:
-    """Raise the process's limit of open files to what its connections and shared-memory regions need.
+    """Raise the process's limit of open files to the need of its connections and shared-memory regions.
 
     A limit that stays too low for the larger of both ports is warned about: the kernel would then drop connections
     before the server sees them.
@@ -116,6 +117,7 @@ def exit_now(code: int) -> None:
 
 def leave_threads(code: int) -> None:
     """End the process without waiting for threads, which may be inside a model."""
+    # ``os._exit`` flushes nothing, and a normal exit would join the threads of the models.
     logging.shutdown()
     sys.stdout.flush()
     os._exit(code)

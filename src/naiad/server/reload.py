@@ -1,4 +1,4 @@
-"""What a server reads again while it runs: the file with the API keys, and those of TLS on both ports."""
+"""The files that a server reads again while it runs: the API keys, and the TLS files of both ports."""
 
 from __future__ import annotations
 
@@ -36,15 +36,17 @@ def renewed_paths(options: ServerOptions) -> tuple[str, ...]:
 def renew_keys(
     renewal: FileReloader, options: ServerOptions, ring: KeyRing | None, listeners: Sequence[RemembersHeads]
 ) -> None:
-    """Have ``ring`` know the keys that stand in the file, whatever it said before."""
+    """Replace the keys of ``ring`` whenever their file changes."""
     if ring is None or not options.api_key_file:
         return
 
+    # Here and below ``read`` runs in the file thread, and what it returns on the loop.
     def read() -> Apply:
         keys = read_keys(options.api_key, options.api_key_file)
 
         def apply() -> None:
             ring.replace(keys)
+            # A cached head has the decision that the old keys led to.
             for listener in listeners:
                 listener.forget_heads()
 
@@ -54,13 +56,13 @@ def renew_keys(
 
 
 def renew_http_tls(renewal: FileReloader, options: ServerOptions, listener: Listener) -> None:
-    """Begin new connections to the HTTP port with the certificate that lies there."""
+    """Use changed TLS files for new connections to the HTTP port."""
     if options.http_uses_tls:
         renewal.add("the TLS files of the HTTP port", _http_files(options), _reading(http_tls, options, listener))
 
 
 def renew_grpc_tls(renewal: FileReloader, options: ServerOptions, listener: Listener | GrpcioTransport) -> None:
-    """Begin new connections to the gRPC port with the certificate that lies there."""
+    """Use changed TLS files for new connections to the gRPC port."""
     # Imported here: a server without gRPC does not pay for it.
     from naiad.frontends.grpc.grpcio.transport import GrpcioTransport
     from naiad.frontends.grpc.settings import grpc_tls

@@ -41,6 +41,7 @@ class Server:
         self._engine = parts.engine
         self._outline: Outline | None = None
         self._listeners: list[Frontend] = []
+        # The list itself: the listeners join it when they start.
         renew_keys(parts.reloader, parts.options, parts.gates.keys, self._listeners)
         self._stop = StopSignals(self._begin_to_stop)
 
@@ -98,7 +99,7 @@ class Server:
         if not loading.done():
             # A signal came while models load. Threads that load cannot be interrupted, so nothing waits for them.
             # Models that are ready may have requests in flight, which are finished. The workers notice the end of the
-            # server and stop by themselves; the reaper ends those that hang.
+            # server and stop by themselves; the reaper ends the workers that hang.
             leave_threads(0 if await self._drain_listeners() else 1)
         loading.result()
         rows = [(row["name"], row.get("version", ""), _status(row)) for row in self._engine.index(ready_only=False)]
@@ -139,6 +140,7 @@ class Server:
     def _outline_of_all(self, is_whole: bool) -> Outline:
         """The content of the repositories, from which their watch begins."""
         outline = self._first_outline(is_whole)
+        # Before the first load: the first look then finds the files that change while they are loaded.
         if self._parts.watch is not None:
             self._parts.watch.begin(outline.models, outline.unavailable)
         return outline
@@ -163,11 +165,13 @@ class Server:
         try:
             await self._stop.received.wait()
         finally:
+            # Before the models are unloaded: a look must not load one meanwhile.
             await polling.stop()
 
     def _begin_to_stop(self, signal_name: str) -> None:
         timeout_s = self._options.exit_timeout_secs
         logger.info("%s: Waiting for in-flight requests to complete, up to %d s", signal_name, timeout_s)
+        # Without a model there are no requests that a load balancer would have to send elsewhere.
         if self._options.shutdown_delay and self._manager.loaded:
             self._engine.leaving = True
         else:
@@ -183,6 +187,7 @@ class Server:
     async def _shut_down(self) -> int:
         deadline = monotonic() + self._options.exit_timeout_secs
         drained = await self._drain_listeners()
+        # One deadline for both: what draining has used, the unloads do not have.
         unloaded = await self._manager.unload_all(max(0.0, deadline - monotonic()))
         if not (drained and unloaded):
             logger.error("Exit timeout expired. Exiting immediately.")

@@ -58,6 +58,7 @@ def read_response(connection: socket.socket, method: str = "GET") -> HttpRespons
     while b"\r\n\r\n" not in buffer:
         _receive(connection, buffer)
     head, _, rest = bytes(buffer).partition(b"\r\n\r\n")
+    # Every byte is a character of Latin-1, so a wrong header is shown as it came.
     first, *fields = head.decode("latin1").split("\r\n")
     headers = {k.strip().lower(): v.strip() for k, _, v in (f.partition(":") for f in fields)}
     _, status, reason = first.split(" ", 2)
@@ -66,6 +67,7 @@ def read_response(connection: socket.socket, method: str = "GET") -> HttpRespons
         while not body.endswith(b"0\r\n\r\n"):
             _receive(connection, body)
         return HttpResponse(int(status), reason, headers, _joined(bytes(body)))
+    # A response to HEAD has the length of a body, but no body.
     expected = 0 if method == "HEAD" else int(headers.get("content-length", "0"))
     while len(body) < expected:
         _receive(connection, body)

@@ -21,13 +21,13 @@ def write_model(
         name: the model's name.
         config: the text of ``config.pbtxt``; none is written for "".
         versions: the versions, each of which gets a folder.
-        files: what each version holds, by name: a text, bytes, or the path of a file to copy.
+        files: the content of each version by file name: a text, bytes, or the path of a file to copy.
 
     Returns:
         The model's folder.
 
     Raises:
-        FileExistsError: a version is there already.
+        FileExistsError: a version exists already.
     """
     folder = Path(repository) / name
     for version in versions:

@@ -19,10 +19,10 @@ from naiad.testing.http import RESPONSE_S, HttpResponse, read_response, request_
 from naiad.testing.waiting import ServerStateError, wait_until
 
 START_S: Final = 60.0
-"""How long a server may take until it is ready, in seconds."""
+"""The longest time until a server is ready, in seconds."""
 
 STOP_S: Final = 40.0
-"""How long a server may take to drain and to end, in seconds."""
+"""The longest time for a server to drain and to end, in seconds."""
 
 
 def server_environment() -> dict[str, str]:
@@ -36,7 +36,7 @@ class RunningServer:
 
     Attributes:
         process: the process.
-        log_file: what it writes to standard output and standard error.
+        log_file: the file with its standard output and standard error.
         host: the address of its listeners.
         http, grpc, metrics: their ports; 0 until the server listens.
     """
@@ -67,6 +67,7 @@ class RunningServer:
 
     def wait_listening(self) -> None:
         """Wait until the ports of the HTTP and gRPC services are known."""
+        # The gRPC listener starts before the HTTP listener, so its port is known by then.
         self._until(lambda: self._port("HTTPService"), "listens")
         self.http = self._port("HTTPService")
         self.grpc = self._port("GRPCInferenceService")
@@ -92,6 +93,7 @@ class RunningServer:
         def met() -> bool:
             if condition():
                 return True
+            # Asked again: the process may have logged its last line and ended between the two looks.
             if self.process.poll() is not None and not condition():
                 raise ServerStateError(f"ended with {self.process.returncode} before it {what}:\n{self.log}")
             return False
@@ -163,7 +165,7 @@ class RunningServer:
         return dict(found)
 
     def wait_pending(self, model: str, count: int) -> None:
-        """Wait until the queue of a model holds ``count`` requests; those that run are not in it."""
+        """Wait until the queue of a model holds ``count`` requests; running requests are not in the queue."""
         name = f'nv_inference_pending_request_count{{model="{model}",'
 
         def pending() -> float:
@@ -212,6 +214,7 @@ def serving(log_file: Path, *arguments: object, **options: Any) -> Iterator[Runn
     try:
         server.wait_ready()
         yield server
+        # A test may have ended the server itself, and checks the exit code then.
         if server.process.poll() is None and (code := server.stop()) != 0:
             raise AssertionError(f"the server ended with exit code {code}:\n{server.log}")
     finally:

@@ -19,8 +19,8 @@ class ServerStateError(AssertionError):
 def wait_until(condition: Callable[[], object], within_s: float, what: str) -> None:
     """Wait until ``condition()`` is true.
 
-    A bound of 5 seconds or more is there to end a test that hangs, so it is stretched, to 60 seconds at most: a busy
-    machine shall not fail a test.
+    A bound of 5 seconds or more only ends a test that hangs, so it is tripled, to 60 seconds at most: a busy machine
+    must not fail a test. A shorter bound is part of what the test checks.
 
     Args:
         condition: called every 10 ms.

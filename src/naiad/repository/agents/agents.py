@@ -39,7 +39,7 @@ class AgentDirectory:
         """A new agent.
 
         Raises:
-            ModelLoadError: there is none of that name, or it cannot be made.
+            ModelLoadError: there is no agent of that name, or it cannot be created.
         """
         kind = _BUILT_IN.get(name) or self._offered(name) or self._in_file(name)
         try:

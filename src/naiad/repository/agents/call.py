@@ -32,8 +32,8 @@ class AgentCall:
         model: the name of the model.
         location: its folder, as the agent before returned it. After LOAD, the folder that it is loaded from.
         parameters: the agent's parameters in the model's configuration.
-        new_folder: makes an empty folder, which is removed after UNLOAD_COMPLETE or LOAD_FAIL. For LOAD only, and no
-            longer than that.
+        new_folder: makes an empty folder, which is removed after UNLOAD_COMPLETE or LOAD_FAIL. It may be called during
+            LOAD only.
     """
 
     action: Action

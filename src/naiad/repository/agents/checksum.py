@@ -17,6 +17,7 @@ from naiad.errors import InvalidArgumentError, ModelLoadError
 if TYPE_CHECKING:
     from naiad.repository.agents.call import AgentCall
 
+# The reference has MD5 alone, which can be forged.
 _ALGORITHMS: Final = {"MD5": "md5", "SHA256": "sha256"}
 
 
@@ -59,6 +60,7 @@ def _hash(algorithm: str, file: Path, name: str) -> str:
         with open(descriptor, "rb") as opened:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise ModelLoadError(f"cannot compute the checksum of '{name}': it is no plain file")
+            # A Python in FIPS mode refuses MD5 otherwise, and configurations of the reference use it.
             return hashlib.file_digest(opened, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
     except OSError as error:
         raise ModelLoadError(f"cannot compute the checksum of '{name}': {error.strerror}") from None

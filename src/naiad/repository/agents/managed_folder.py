@@ -32,7 +32,7 @@ class _Engaged:
 
 
 class ManagedFolder:
-    """The folder of one load of one model, with its agents. Calls agents and removes files: for threads only.
+    """The folder of one load of one model, with its agents. Its methods call agents and remove files: for threads only.
 
     Attributes:
         path: where the model is to be loaded from.
@@ -55,10 +55,10 @@ class ManagedFolder:
         self._is_removed = False
 
     def load(self) -> None:
-        """Call all agents with LOAD: whether the model may be loaded, and from which folder.
+        """Call all agents with LOAD. They decide whether the model may be loaded, and from which folder.
 
         Raises:
-            ModelLoadError: one refuses it; those that were asked before it know that the load has failed.
+            ModelLoadError: an agent refuses the model. The agents called before it are notified with LOAD_FAIL.
         """
         asked: list[_Engaged] = []
         try:
@@ -77,6 +77,7 @@ class ManagedFolder:
     def tried(self, is_kept: bool) -> None:
         """End the load; ``is_kept`` says whether versions of it serve."""
         self._is_kept = is_kept
+        # Before the release, which may be the last one: agents see the end of a load before an unload.
         self._tell(Action.LOAD_COMPLETE if is_kept else Action.LOAD_FAIL, self._agents)
         self.release()
 
@@ -92,6 +93,7 @@ class ManagedFolder:
             self._serving -= 1
             is_last = self._serving == 0 and self._is_kept and not self._is_told
             self._is_told = self._is_told or is_last
+        # Outside the lock: an agent may take its whole time limit, and other versions close meanwhile.
         if is_last:
             self._tell(Action.UNLOAD, self._agents)
 
@@ -103,6 +105,7 @@ class ManagedFolder:
         if not is_last:
             return
         if self._is_kept:
+            # All versions may have left before the load ended: ``leave`` could not know yet that the model was kept.
             if not self._is_told:
                 self._tell(Action.UNLOAD, self._agents)
             self._tell(Action.UNLOAD_COMPLETE, self._agents)
@@ -112,6 +115,7 @@ class ManagedFolder:
         try:
             found = self._act(Action.LOAD, engaged)
         except NaiadError:
+            # An error of Naiad's own, such as the checksum agent's, already has the text and the status for the caller.
             raise
         except Exception as error:
             logger.error("the repository agent '%s' refuses model '%s'", engaged.name, self._model, exc_info=error)
@@ -133,6 +137,7 @@ class ManagedFolder:
             try:
                 self._act(action, engaged)
             except BaseException as error:
+                # SystemExit included: the other agents are still to be notified, and the folder is still to be removed.
                 logger.error(
                     "the repository agent '%s' failed at %s of model '%s'",
                     engaged.name,
@@ -171,11 +176,11 @@ def tend(
 ) -> ManagedFolder | None:
     """Call the agents that ``config`` names; None when it names none. The caller holds the folder.
 
-    ``under`` is a temporary folder that the model lies in, which goes with the one that is given back, or stays when an
-    error is raised.
+    ``under`` is the model's own temporary folder, if it has one. It is released together with the returned folder; when
+    an error is raised, it stays with the caller.
 
     Raises:
-        ModelLoadError: an agent refuses the model or is not there, or the model is a single file.
+        ModelLoadError: an agent refuses the model or does not exist, or the model is a single file.
     """
     named = config.model_repository_agents.agents
     if not named:

@@ -50,5 +50,6 @@ def in_time(function: Callable[[], _R], limit_s: float) -> _R:
     if not limit_s:
         return function()
     call = _Call(function)
+    # A daemon: an agent that never returns must not keep the server from exiting.
     threading.Thread(target=call.work, name="naiad-agent", daemon=True).start()
     return call.wait(limit_s)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from naiad.repository.remote.repository import Listed, RemoteModel
 
 MAX_READ: Final = 1 << 28
-"""Bytes up to which a file is compared by its content. A larger one is compared by its size, times and inode."""
+"""Bytes up to which a file is compared by its content. A larger file is compared by its size, times and inode."""
 _PIECE: Final = 1 << 20
 
 FileState = tuple[int, int, int, int, int]
-"""Of a file its size, its times of modification and of change in ns, its device and its inode."""
+"""A file's size in bytes, its times of modification and of change in ns, its device and its inode."""
 Content = Mapping[str, bytes | FileState | tuple[int, str]]
 """By path: the hash of a file, its state where it is not read, or the version that a store reports."""
 
@@ -39,7 +39,7 @@ class Look:
     def is_still_as(self, before: Look | ListedLook) -> bool:
         """Whether nothing has changed since the snapshot ``before``.
 
-        Numbers of files do not count: some network file systems give them out anew now and then.
+        Devices and inodes do not count: some network file systems number their files anew now and then.
         """
         if isinstance(before, ListedLook):
             return False
@@ -60,7 +60,7 @@ class ListedLook:
 
 
 def look_at(source: ModelSource | RemoteModel) -> Look | ListedLook:
-    """The snapshot of ``source`` now, or when its store was read; reads folders, but no file."""
+    """The snapshot of ``source`` now, or when its store was read. It reads folders, but no files."""
     if not isinstance(source, ModelSource):
         return ListedLook(source, source.files or {})
     files: dict[str, FileState] = {}
@@ -117,6 +117,7 @@ def _hash(path: str, state: FileState) -> bytes | FileState | None:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return state
         found = hashlib.blake2b(digest_size=16)
+        # Bounded: a file that grows while it is read must not hold up the look. The last comparison finds the growth.
         left = state[0] + 1
         try:
             while left > 0 and (piece := file.read(min(_PIECE, left))):

@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from naiad.config.source import ModelSource
 
 Fingerprint = frozenset[tuple[str, int, int]]
-"""Of every file of a model its path, its time of modification in ns and its size; of every folder its path."""
+"""The path, modification time (ns) and size (bytes) of each file of a model; the path alone of each folder."""
 
 MAX_FILES: Final = 200_000
-"""How many files and folders a model may have: more come from a link that leads out of the model by mistake."""
+"""The most files and folders of a model: more come from a link that leads out of the model by mistake."""
 _CACHE = "__pycache__"
 
 
 def fingerprint(source: ModelSource) -> Fingerprint:
-    """The fingerprint of the present files of ``source``; reads folders, but no file.
+    """The fingerprint of the present files of ``source``. It reads folders, but no files.
 
     Python writes the folders ``__pycache__`` itself, so they do not count.
 
     Raises:
-        ModelLoadError: as ``walk``.
+        ModelLoadError: there are more than ``MAX_FILES``.
     """
     return frozenset(_mark(*found) for found in walk(source))
 
@@ -40,7 +40,7 @@ def _mark(path: str, found: os.stat_result | None, is_folder: bool) -> tuple[str
 def walk(source: ModelSource) -> Iterator[tuple[str, os.stat_result | None, bool]]:
     """Every file and folder of ``source``: its path, its status, and whether it is a folder.
 
-    Of a folder, and of what cannot be followed, nothing is known: None.
+    The status is None for a folder and for a path that cannot be followed.
 
     Raises:
         ModelLoadError: there are more than ``MAX_FILES``.
@@ -64,7 +64,7 @@ def _below(folder: str) -> Iterator[tuple[str, os.stat_result | None, bool]]:
         found = _stat(place)
         identity = (found.st_dev, found.st_ino) if found is not None else (-1, -1)
         holders = above.pop(place, frozenset())
-        # A link may lead to a folder above it.
+        # ``holders`` are the folders above, links followed. A link to one of them would be walked for ever.
         folders[:] = [] if identity in holders else [name for name in folders if name != _CACHE]
         above.update({os.path.join(place, name): holders | {identity} for name in folders})
         yield place, None, True

@@ -21,8 +21,10 @@ def identity_of(source: ModelSource, version: int, config: Any) -> str:
 
     Reads all of them. ``config`` is a configuration message. A file that cannot be read counts by its name.
     """
+    # Maps of a message have no order of their own, and neither have the folders that are walked: both are sorted.
     whole = hashlib.sha256(config.SerializeToString(deterministic=True))
     for name, path in sorted(_files(source, version)):
+        # File names need not be UTF-8; no name contains the separator.
         whole.update(f"\0{name}\0".encode("utf-8", "surrogateescape"))
         whole.update(_digest(path))
     return whole.hexdigest()

@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from naiad.repository.catalog import Catalog
 
 STILL_S: Final = 1.0
-"""How long a model's files must not have changed."""
+"""Seconds for which a model's files must not have changed."""
 PATIENCE_S: Final = 60.0
-"""The longest wait for that."""
+"""The longest wait for that, in seconds."""
 
 
 def wait_until_still(catalog: Catalog, name: str, check_wanted: Callable[[], None]) -> None:
     """Wait until a model on this machine is as it was a second ago; remote ones are never half copied.
 
-    The time of a file's last change tells that: unlike the one that is shown, nobody can set it.
+    The ctime of the files decides. Copying tools set the mtime to that of the original; no program can set the ctime.
 
     Raises:
-        UnavailableError: it went on changing for a minute.
-        NaiadError: a repository cannot be read, or what ``check_wanted`` raises.
+        UnavailableError: the files kept changing for a minute.
+        NaiadError: a repository cannot be read, or ``check_wanted`` raised it.
     """
     deadline = time.monotonic() + PATIENCE_S
     while (left_s := _left(catalog, name)) > 0:
@@ -47,5 +47,5 @@ def _left(catalog: Catalog, name: str) -> float:
     look = look_at(source)
     newest = max((state[2] for state in look.files.values()), default=0) if isinstance(look, Look) else 0
     age_s = (time.time_ns() - newest) / 1e9
-    # The clock of a file server may be ahead.
+    # The clock of a file server may be ahead: a time in the future says nothing, and waiting for it could take hours.
     return STILL_S - age_s if 0 <= age_s < STILL_S else 0.0

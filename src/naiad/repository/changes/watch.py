@@ -1,7 +1,7 @@
-"""What changed in the repositories since somebody looked last, found by the content of the files.
+"""The changes in the repositories since the last look, found by the content of the files.
 
-A look compares each file's size, times and place with those of the look before; only where these differ is the content
-read. A model is taken up when two looks in a row find it the same, so that one that is being copied is left alone.
+A look compares each file's size, times and place with those of the look before, and reads the content only where these
+differ. A model is loaded when two looks in a row find it the same, so that a model that is being copied is left alone.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from naiad.repository.remote.repository import RemoteModel
 
 LOOKS_WITHOUT: Final = 2
-"""How many looks in a row must not find a model until it counts as removed."""
+"""The looks in a row that must miss a model before it counts as removed."""
 RESTS: Final = 20
-"""How many looks skip a model with too many files: to find that out takes seconds."""
+"""The looks that skip a model with too many files: each attempt to list it takes seconds."""
 
 
 class Outcome(Enum):
@@ -42,7 +42,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A model that is new or has changed since it was tried. ``unchanged`` has the versions that have not."""
+    """A model that is new or has changed since its last load. ``unchanged`` has its versions that have not changed."""
 
     name: str
     source: ModelSource | RemoteModel
@@ -54,12 +54,12 @@ class Findings:
     """The findings of a look.
 
     Attributes:
-        names: all models, also those that cannot be loaded.
+        names: all models, unloadable ones included.
         changes: models to be loaded.
         removed: names of models to be unloaded.
-        refused: why a model cannot be loaded as it lies there, by name.
-        unreadable: why a repository cannot be read; nothing is said about its models.
-        is_moving: something changes just now, so the next look should come soon.
+        refused: why a model's files cannot be loaded, by name.
+        unreadable: why a repository cannot be read; the state of its models is unknown.
+        is_moving: some files are changing, so the next look should come soon.
     """
 
     names: frozenset[str]
@@ -75,12 +75,13 @@ class _Watched:
     """A model under watch.
 
     Attributes:
-        last: how the look before found it.
-        tried: how it was when a load was last begun; ``content`` is the content of that, where it is known.
+        last: the snapshot of the last look.
+        tried: the snapshot with which the last load began; ``content`` is its content, where that is known.
         serving: the content that the serving versions come from, where it is known.
-        serves_tried: that is the content of ``tried``.
-        was_refused: it could not be loaded as it lay there, at the last look or some look before.
-        rests: so many looks leave it out, for its ``problem``.
+        serves_tried: the serving versions come from ``tried``.
+        was_refused: its files could not be loaded, at the last look or an earlier one.
+        rests: the number of looks that still skip the model, because of its ``problem``.
+        misses: the looks in a row that did not find it.
     """
 
     last: Look | ListedLook | None = None
@@ -139,6 +140,7 @@ class Watch:
         if watched is None:
             return
         if outcome is Outcome.NOT_NOW:
+            # Without these the next look finds the change again.
             watched.tried = watched.content = None
         elif outcome is Outcome.SERVES:
             watched.serving, watched.serves_tried = watched.content, True
@@ -194,9 +196,11 @@ class Watch:
                 continue
             for name, model in models.items():
                 found.setdefault(name, []).append(model)
+        # A mistake elsewhere must not take a good model down: it keeps serving, and the index has the reason.
         seen.refused.update({name: _repeated(name, sources) for name, sources in found.items() if len(sources) > 1})
         seen.sources = {name: found[name][0] for name in sorted(found) if name not in seen.refused}
         for name in seen.refused:
+            # A refused model is present, so it is not removed. Without the reason it is tried again, changed or not.
             watched = self._watched.setdefault(name, _Watched())
             watched.was_refused, watched.misses = True, 0
         return seen
@@ -206,6 +210,7 @@ class Watch:
         tried = watched.tried
         if tried is not None and tried.files == look.files and not watched.was_refused:
             if watched.content is None:
+                # The models of the start are hashed at a look, so that the start does not wait for it.
                 watched.learn(self._contents.of(look))
             return None
         content = self._contents.of(look)
@@ -217,6 +222,7 @@ class Watch:
             # It was copied once more, or touched.
             watched.tried = look
             return None
+        # Compared with what serves, not with the last load, which may have failed.
         unchanged = unchanged_versions(watched.serving, content, look.source)
         watched.tried, watched.content = look, content
         watched.serves_tried = watched.was_refused = False
@@ -229,9 +235,12 @@ class Watch:
         for name in self._watched.keys() - seen.sources.keys() - seen.refused.keys():
             watched = self._watched[name]
             known = watched.last or watched.tried
+            # A repository that cannot be read says nothing about its models: they stay.
             if known is not None and self._is_behind(known.source, seen):
                 continue
+            # A model that returns must look the same twice again: it may be half copied.
             watched.last, watched.misses = None, watched.misses + 1
+            # While a load of it is under way its entry stays: ``note`` needs it.
             if watched.misses >= LOOKS_WITHOUT and name not in busy:
                 removed.append(name)
                 del self._watched[name]

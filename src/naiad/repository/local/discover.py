@@ -12,7 +12,7 @@ from naiad.repository.local.layout import LayoutProblem, Listing, is_model_direc
 def discover(repositories: Sequence[Path], paths: Sequence[Path], only: str | None = None) -> Listing:
     """List the models of ``repositories`` and of ``paths``: model files, folders of one model, or more repositories.
 
-    With ``only`` no model but the one of that name is looked for.
+    With ``only``, just the model of that name is listed.
 
     Raises:
         OptionError: a repository cannot be read, or two paths hold a model of the same name.

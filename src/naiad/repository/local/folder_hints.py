@@ -28,7 +28,7 @@ def hint_for_repository(repository: Path, children: Sequence[Path]) -> str:
     """A hint about a folder that is no repository, "" when it looks like one.
 
     Args:
-        children: what lies in it, hidden files left out.
+        children: its entries without hidden files.
     """
     shown = repository.absolute()
     folders = [child for child in children if os.path.isdir(child)]

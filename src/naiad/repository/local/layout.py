@@ -44,7 +44,7 @@ _CYCLE = "'{}' is a link to a folder that holds it (a cycle)"
 class LayoutProblem:
     """A problem with the files of ``model`` ("" for the repository itself).
 
-    ``fatal`` says that the model cannot be loaded for it; otherwise ``path`` is only left out.
+    With ``fatal`` the model cannot be loaded; otherwise only ``path`` is skipped.
     """
 
     model: str
@@ -70,6 +70,7 @@ class Listing:
     @property
     def unavailable(self) -> Mapping[str, str]:
         """The reason by name, for each model that cannot be loaded."""
+        # Reversed, so that the first problem of a model is the one that is shown.
         return {p.model: p.message for p in reversed(self.problems) if p.fatal and p.model}
 
 
@@ -93,6 +94,7 @@ def scan(repositories: Sequence[Path], only: str | None = None) -> Listing:
 
 def model_directory(path: Path) -> Listing:
     """The one model in the folder ``path``, as ``scan`` would find it."""
+    # The folder's name is the model's, and "." has none.
     path = Path(os.path.abspath(path))
     problems: list[LayoutProblem] = []
     source = _model(path, path.parent, problems)
@@ -136,6 +138,7 @@ def check_model_name(name: str) -> None:
     Raises:
         InvalidArgumentError: with the protocol's own text.
     """
+    # The reference strips the name first.
     bare = name.strip(" \t\n\r\f\v")
     if not bare:
         raise InvalidArgumentError("Model name cannot be empty. Please enter a valid name to deploy.")
@@ -151,7 +154,7 @@ def choose_versions(config: Any, available: Iterable[int], name: str = "") -> tu
     ``name`` is what a message calls the model; its name in ``config`` by default, which may still be empty.
 
     Raises:
-        ModelLoadError: there is none.
+        ModelLoadError: no version remains.
     """
     versions = sorted(available)
     policy = config.version_policy
@@ -161,6 +164,7 @@ def choose_versions(config: Any, available: Iterable[int], name: str = "") -> tu
     elif choice == "all":
         chosen = versions
     else:
+        # ``latest`` is also the default, and a number that is not given reads as 0.
         chosen = versions[-max(1, policy.latest.num_versions) :]
     if not chosen:
         raise ModelLoadError(_no_version(config, choice, versions, name or config.name))
@@ -177,6 +181,7 @@ def _no_version(config: Any, choice: str | None, versions: Sequence[int], name: 
 def _distinct(repositories: Sequence[Path]) -> list[Path]:
     by_place: dict[str, Path] = {}
     for repository in repositories:
+        # A repository given twice, by a link for instance, must not make each of its models a duplicate.
         by_place.setdefault(os.path.realpath(_checked(repository)), repository)
     return list(by_place.values())
 
@@ -196,6 +201,7 @@ def _checked(repository: Path) -> Path:
 def _model_paths(repository: Path, problems: list[LayoutProblem], only: str | None) -> list[Path]:
     """The folders that are models; plain files and hidden folders are skipped."""
     if only is not None:
+        # The folder is not listed for one model. A dangling link is a problem of the model, not a missing model.
         path = repository / only
         return [path] if not only.startswith(".") and os.path.lexists(path) and _is_folder(path, only, problems) else []
     try:

@@ -1,7 +1,7 @@
 """The overrides of a load request: a configuration and files in place of the repository's own.
 
 Source: the reference's model repository extension. Files take the place of the whole folder of the model. They are
-written to a folder of their own, which goes when the last version that was loaded from it is closed.
+written to a folder of their own, which is removed when the last version that was loaded from it is closed.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ def write_files(model: str, files: Mapping[str, Content]) -> TemporaryFolder:
     check_model_name(model)
     if len(files) > MAX_FILES:
         raise UnusableFilesError(f"the request brings {len(files)} files, at most {MAX_FILES} are allowed")
+    # Every name is checked before the first file is written.
     paths = {name: _inside(model, name) for name in files}
     folder: TemporaryFolder | None = None
     try:
@@ -101,7 +102,7 @@ def _inside(model: str, name: str) -> PurePosixPath:
 
 
 def decode(name: str, content: str | memoryview) -> Iterator[bytes]:
-    """The bytes behind base64, which may be broken into lines, piece by piece; ``name`` is where it was found.
+    """Decode base64, which may be broken into lines, piece by piece. ``name`` is the parameter that contains it.
 
     Raises:
         UnusableFilesError: it is no base64.
@@ -111,6 +112,7 @@ def decode(name: str, content: str | memoryview) -> Iterator[bytes]:
         raw = memoryview(content.encode("ascii")) if isinstance(content, str) else content
         for at in range(0, len(raw), _PIECE):
             piece = rest + raw[at : at + _PIECE].tobytes().translate(None, b" \t\r\n")
+            # Base64 is decoded in groups of four characters: an incomplete group waits for the next piece.
             end = len(piece) if at + _PIECE >= len(raw) else len(piece) // 4 * 4
             yield base64.b64decode(piece[:end], validate=True)
             rest = piece[end:]

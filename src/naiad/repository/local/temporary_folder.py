@@ -68,6 +68,7 @@ class TemporaryFolder:
             self._holders -= 1
             is_last = self._holders == 0
         if is_last:
+            # Under the lease, so that no other server takes the folder for abandoned meanwhile.
             _remove(self._root.path)
             self._root.release()
 
@@ -84,5 +85,6 @@ def _remove(root: Path) -> None:
 
 
 def _not_removed(path: str, error: BaseException) -> None:
+    # Several servers may remove the same abandoned folder at once.
     if not isinstance(error, FileNotFoundError):
         logger.warning("the temporary file '%s' could not be removed: %s", path, error)

@@ -62,9 +62,11 @@ class ArchiveRepository:
                 )
                 for name, path in _model_folders(view.path)
             }
+            # Only now: an archive that cannot be unpacked or read is nothing to start from without the store.
             self._index.keep("", [entry])
             return found
         finally:
+            # Each model that is fetched holds the folder for itself.
             view.release()
 
     def _entry(self, may_be_old: bool) -> StoredFile:
@@ -96,6 +98,7 @@ def _model_folders(root: Path) -> list[tuple[str, Path]]:
     if is_model_directory(root):
         return [(root.name, root)]
     folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    # Archives of a folder or of a Git repository have everything in one folder.
     if len(folders) == 1 and not is_model_directory(folders[0]):
         folders = sorted(path for path in folders[0].iterdir() if path.is_dir() and not path.name.startswith("."))
     return [(path.name, path) for path in folders]

@@ -18,7 +18,7 @@ from naiad.repository.remote.stores.store import Level, ObjectChangedError, Stor
 logger = logging.getLogger("naiad")
 
 LISTINGS: Final = 3
-"""How often a model is listed when its files change while they are fetched."""
+"""The most listings of a model whose files change while they are fetched."""
 
 
 class BucketRepository:
@@ -26,8 +26,8 @@ class BucketRepository:
 
     Args:
         uri: the address.
-        store: what it leads to.
-        mirror: where models are copied to.
+        store: the store behind the address.
+        mirror: holds the copies of models.
         open_above: opens the folder above, when the address may lead to one model instead of a repository.
     """
 
@@ -65,6 +65,8 @@ class BucketRepository:
         if level is None:
             entries = self._store.list(self._only) if is_whole else None
             return {self._only: self._model(self._only, entries, may_be_old)}
+        # Object stores have no folders: a wrong path is an empty listing, not an error. With an error here, the models
+        # stay as they are when polling suddenly finds nothing.
         if not level.folders and not level.files:
             raise StoreError(f"the model repository '{self.uri}' holds nothing: is the path right?")
         found = self._listed() if is_whole else {}
@@ -85,6 +87,7 @@ class BucketRepository:
             if may_be_old and self._index.entries(name) is not None:
                 return RemoteModel(name, self.uri, partial(self._fetch_old, name, error))
             raise
+        # A file of the model's own name stands for a folder at most: alone it is no model.
         if not any(entry.path.startswith(f"{name}/") for entry in entries):
             return None
         return self._model(name, entries, may_be_old)
@@ -157,7 +160,7 @@ class BucketRepository:
         raise AssertionError
 
     def _fetch_old(self, name: str, error: StoreUnreachableError) -> View:
-        """The model as it was mirrored last."""
+        """The model as of its last mirrored listing."""
         entries = self._index.entries(name)
         if entries is None:
             raise StoreUnreachableError(f"{error}; model '{name}' was never mirrored whole") from error

@@ -45,7 +45,7 @@ _ARTIFACT: Final = re.compile(r"mlflow-artifacts:/(?:/[^/]*/)?(?P<path>.+)")
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """Where the files of a model lie, and which version of it they are (1 when it has no number)."""
+    """The address of a model's files, and their version (1 when it has no number)."""
 
     uri: str
     version: int
@@ -56,8 +56,8 @@ class MlflowRepository:
 
     Args:
         uri: the address.
-        mirror: where it is copied to.
-        environ: the environment: ``MLFLOW_TRACKING_URI`` and its like.
+        mirror: holds the copy of the model.
+        environ: the environment variables, ``MLFLOW_TRACKING_URI`` and its like.
 
     Raises:
         OptionError: the address makes no sense, or no server is named.
@@ -72,6 +72,7 @@ class MlflowRepository:
             raise OptionError(
                 f"the model '{uri}' needs an MLflow server, {TRACKING} is '{RemoteUri(self._base)}', expected http://host:port"
             )
+        # Credentials in the address go into a header, and nowhere else: the address is in messages and identities.
         self._web = Web(_sign_in(self._base, environ))
         parts = urllib.parse.urlsplit(self._base)
         self._base = urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
@@ -93,7 +94,7 @@ class MlflowRepository:
             files = _servable(self.uri, artifact, store)
         except ObjectChangedError as error:
             raise StoreError(f"the model '{self.uri}' cannot be looked at: {error}") from error
-        # The same file of another run is another one.
+        # With the store's identity: another run may have a file of the same path and size.
         found = {path: (e.size, f"{store.identity} {e.path} {e.version}") for path, e in files.items()}
         return {self._name: RemoteModel(self._name, self.uri, partial(self._fetch, False), found)}
 
@@ -123,6 +124,7 @@ class MlflowRepository:
         for entry in known:
             path, _, source = entry.path.partition("\n")
             files[path] = StoredFile(source, entry.size, entry.version)
+        # The identity is part of the names of contents in the mirror, so the store that is gone must keep it.
         return self._view(_GoneStore(next(iter(identity)), error), files)
 
     def _view(self, store: Store, files: Mapping[str, StoredFile]) -> View:
@@ -144,6 +146,7 @@ class MlflowRepository:
         elif version is None or not version.isdigit():
             version = self._latest(name, version or "latest")
         found = self._ask("model-versions/get-download-uri", name=name, version=version)
+        # The text is the server's: a folder's version has at most 18 digits here.
         number = int(version) if version.isdigit() and len(version) < 19 else 0
         return Artifact(_text(found, self.uri, "artifact_uri"), max(1, number))
 
@@ -184,7 +187,7 @@ class MlflowRepository:
 
 
 class ArtifactStore:
-    """Files that the MLflow server itself hands out, from the folder ``root`` on down.
+    """The files that the MLflow server itself serves, from the folder ``root`` on down.
 
     They never change: each run and each version has a folder of its own.
     """
@@ -212,6 +215,7 @@ class ArtifactStore:
                     found.append(StoredFile(path, int(size), UNKNOWN + "artifact"))
                 else:
                     raise StoreError(f"{self.identity} does not say how large '{path}' is")
+            # The server decides what it calls a folder: a listing must end all the same.
             if depth > _MAX_DEPTH or len(found) + len(waiting) > MAX_ENTRIES:
                 raise StoreError(f"{self.identity} holds too many files or folders")
         return found
@@ -261,7 +265,7 @@ class _GoneStore:
 
 
 def _servable(uri: RemoteUri, artifact: Artifact, store: Store) -> dict[str, StoredFile]:
-    """The files that are served, by their places in the folder of the model."""
+    """The files of the model that are served, by their paths in its folder."""
     entries = {entry.path: entry for entry in store.list()}
     about = entries.get("MLmodel")
     if about is None or about.size > _MAX_MLMODEL:

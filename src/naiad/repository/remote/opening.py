@@ -30,7 +30,7 @@ class Mirrors:
         limit: ``--model-repository-mirror-size``.
 
     Raises:
-        OptionError: the folder cannot be found out.
+        OptionError: the folder's name has a "~" that cannot be expanded.
     """
 
     def __init__(self, folder: str, limit: int, environ: Mapping[str, str] | None = None) -> None:
@@ -49,6 +49,7 @@ class Mirrors:
             OptionError: its folder cannot be used.
         """
         folder = self._folder
+        # The folder has to exist, as in the reference. It may be an earlier mirror, which a second start can use.
         if mount := self._environ.get(MOUNTS.get(scheme, ""), ""):
             folder = Path(mount).absolute()
             if not folder.is_dir():
@@ -60,7 +61,7 @@ class Mirrors:
         return self._open[folder]
 
     def close(self) -> None:
-        """End every transfer and give everything back."""
+        """End every transfer, and release all folders in use."""
         for mirror in self._open.values():
             mirror.close()
 
@@ -72,6 +73,7 @@ def open_repository(uri: RemoteUri, mirrors: Mirrors, may_be_model: bool = False
         OptionError: the address, the credentials or the mirror cannot be used.
     """
     mirror = mirrors.of(uri.scheme)
+    # Imported by scheme: a server pays for the stores that it uses.
     if uri.scheme in MLFLOW:
         from naiad.repository.remote.mlflow import MlflowRepository
 
@@ -90,6 +92,7 @@ def _bucket(uri: RemoteUri, mirror: Mirror, may_be_model: bool) -> RemoteReposit
     place = place_of(uri)
 
     def open_above() -> tuple[Store, str]:
+        # The folder's name is the model's, so the store of one model begins a folder above it.
         prefix, _, name = place.prefix.rpartition("/")
         return open_cloud(uri, replace(place, prefix=prefix)), name
 

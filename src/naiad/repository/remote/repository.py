@@ -11,7 +11,7 @@ from naiad.repository.remote.mirror.views import View
 from naiad.repository.remote.stores.store import StoredFile
 
 Listed = Mapping[str, tuple[int, str]]
-"""Of each file of a model its size and its version, by its path."""
+"""The size in bytes and the version of each file of a model, by its path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,8 @@ class RemoteModel:
     Attributes:
         name: its name.
         uri: the repository's address.
-        fetch: mirrors it and gives back its folder, which the caller holds; blocks. Raises StoreError.
-        files: what it consists of; None where the store was not asked.
+        fetch: mirrors the model and returns its folder, which the caller holds; blocks. Raises StoreError.
+        files: its files; None where the store was not asked.
         namespace: as ``ModelSource.namespace``.
     """
 
@@ -45,8 +45,8 @@ class RemoteRepository(Protocol):
         uri: its address.
 
     Each method may raise:
-        StoreUnreachableError: the store does not answer, and the mirror does not have what it takes.
-        StoreError: it refuses, or holds something that cannot be used.
+        StoreUnreachableError: the store does not respond, and the mirror lacks files.
+        StoreError: the store refuses, or holds something that cannot be used.
         OptionError: the address or the credentials are wrong.
     """
 
@@ -58,7 +58,7 @@ class RemoteRepository(Protocol):
     def find(self, name: str, may_be_old: bool) -> RemoteModel | None:
         """The model of that name as it is now, if there is one.
 
-        ``may_be_old`` allows for what the mirror has when the store does not answer.
+        With ``may_be_old`` the mirror's copy stands in for a store that does not respond.
         """
 
     def present(self) -> Mapping[str, RemoteModel]:

@@ -22,9 +22,9 @@ from naiad.repository.remote.mirror.transfers import Halt
 from naiad.repository.remote.stores.store import checked_path
 
 MAX_MEMBERS: Final = 100_000
-"""How many files and folders an archive may hold."""
+"""The most files and folders of an archive."""
 MAX_GROWTH: Final = 200
-"""How many times its own size an archive may unpack to, from ``FREE_GROWTH`` on; models hardly shrink at all."""
+"""The growth of an archive that may be unpacked, for more than ``FREE_GROWTH`` bytes; models hardly shrink at all."""
 FREE_GROWTH: Final = 1 << 30
 _PIECE: Final = 1 << 20
 _MAX_HEADER: Final = 4 << 20
@@ -45,7 +45,7 @@ def unpack(archive: Path, folder: Path, name: str, halt: Halt) -> None:
     """Unpack a zip or tar file (plain, gzip, bzip2 or xz) into the empty ``folder``; ``name`` is for messages.
 
     Raises:
-        StoreError: it is neither, is damaged, is too large, or holds links, devices or paths that lead out.
+        StoreError: the archive is of another kind, is damaged, too large, or holds links, devices or outer paths.
         OSError: the folder cannot be written.
     """
     limit = max(FREE_GROWTH, MAX_GROWTH * archive.stat().st_size)
@@ -61,6 +61,7 @@ def unpack(archive: Path, folder: Path, name: str, halt: Halt) -> None:
                 target.mkdir(parents=True, exist_ok=True)
             elif content is not None:
                 target.parent.mkdir(parents=True, exist_ok=True)
+                # Counted by what is written: the sizes in the headers are their author's choice.
                 left -= _write(content, target, 0o755 if mode & 0o100 else 0o644, left, halt)
                 if left < 0:
                     raise StoreError(
@@ -77,6 +78,7 @@ def unpack(archive: Path, folder: Path, name: str, halt: Halt) -> None:
 def _zip(archive: Path, name: str) -> Iterator[_Member]:
     with zipfile.ZipFile(archive) as packed:
         for info in packed.infolist():
+            # The upper half is the Unix mode; archives of other systems have 0 there.
             mode = info.external_attr >> 16
             if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise _no_plain_file(name, info.filename)
@@ -94,6 +96,7 @@ def _tar(archive: Path, name: str) -> Iterator[_Member]:
     ):
         for info in packed:
             if info.isdir():
+                # "./" is the folder itself.
                 if info.name.strip("./"):
                     yield _inside(info.name, name), True, info.mode, None
             elif info.isreg() and not info.issparse():
@@ -106,7 +109,7 @@ def _tar(archive: Path, name: str) -> Iterator[_Member]:
 
 
 class _Bounded:
-    """A file that gives no large piece at a time: the size of a tar file's header is its author's choice."""
+    """A file that returns no large piece at a time: the author of a tar file chooses the size of its headers."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -147,6 +150,7 @@ def _no_plain_file(name: str, path: str) -> StoreError:
 def _write(content: IO[bytes], target: Path, mode: int, limit: int, halt: Halt) -> int:
     """Write a new file, at most a little more than ``limit`` bytes; returns how many."""
     written = 0
+    # O_EXCL: an archive with one name twice is refused.
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with open(descriptor, "wb") as file:
         while written <= limit and (piece := content.read(_PIECE)):

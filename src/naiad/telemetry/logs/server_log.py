@@ -126,9 +126,11 @@ class ServerLog(logging.Handler):
         """
         if settings.log_format not in FORMATS:
             raise OptionError(f"invalid argument for log_format, got: {settings.log_format}")
+        # First what may fail: the old settings then stay.
         if settings.log_file != self.settings.log_file:
             self._open(settings.log_file)
         self.settings = settings
+        # Only while installed: ``__exit__`` restores the level that ``__enter__`` found.
         if self._restore:
             LOGGER.setLevel(settings.lowest_level)
         for tell in self.when_changed:
@@ -205,12 +207,14 @@ def verbose(logger: logging.Logger, level: int, message: str, *args: object) -> 
 def request_log(logger: logging.Logger, level: int, request_id: str, message: str, *args: object) -> None:
     """Log ``message`` about one request: the line begins with ``[request id: <id>] ``."""
     if logger.isEnabledFor(level):
+        # The label is an argument: a "%" in a client's id must not be read as a placeholder.
         labelled = "%s" + message
         logger.log(level, labelled, request_label(request_id), *args, stacklevel=2)
 
 
 def table_log(logger: logging.Logger, level: int, heading: str, table: str) -> None:
     """Log ``heading`` as a line and ``table`` (several lines, from ``tables.format_table``) below it as it is."""
+    # Beside the message, which the reference's formats write as one JSON string.
     logger.log(level, "%s", heading, stacklevel=2, extra={_TABLE: table})
 
 
@@ -264,6 +268,7 @@ def _log_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
+    # Made by hand: the line has the place of the warning, not that of this function.
     record = LOGGER.makeRecord(
         LOGGER.name, logging.WARNING, filename, lineno, "%s: %s", (category.__name__, message), None
     )

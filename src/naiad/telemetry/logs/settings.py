@@ -1,6 +1,6 @@
 """Changing the log's settings by name, as the protocol's "logging" extension does.
 
-Names and texts are those of the reference; a setting that is not known is ignored, as there.
+Names and texts are the reference's. An unknown setting is ignored, as in the reference.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from naiad.errors import InvalidArgumentError, MalformedRequestError, Unsupporte
 from naiad.telemetry.logs.server_log import FORMATS, LogSettings
 
 LOG_SETTINGS: Final = tuple(field.name for field in fields(LogSettings))
-"""The names of the settings, in the order in which they are answered."""
+"""The names of the settings, in their order in a response."""
 
 FILE_IS_FIXED: Final = "log file location can not be updated through network protocol"
 _UINT32_MAX: Final = 2**32 - 1
@@ -37,6 +37,7 @@ def updated(settings: LogSettings, changes: Mapping[str, Any]) -> LogSettings:
     """
     if "log_file" in changes:
         raise UnsupportedError(FILE_IS_FIXED)
+    # All or nothing: the reference changes the settings before a wrong one.
     return replace(settings, **{name: _checked(name, changes[name]) for name in LOG_SETTINGS if name in changes})
 
 

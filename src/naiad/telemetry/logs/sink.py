@@ -41,6 +41,7 @@ class LogSink:
             return
         data = line.encode("utf-8", "backslashreplace")
         with self._lock:
+            # While the drainer runs it alone writes, so lines keep their order.
             if self._drainer is None:
                 data = _write_ready(self._descriptor, data)
             if data:
@@ -64,6 +65,7 @@ class LogSink:
 
     def _drain(self) -> None:
         while data := self._next():
+            # Outside the lock: this write waits for the reader, and callers must not.
             _write_all(self._descriptor, data)
 
     def _next(self) -> bytes:
@@ -77,6 +79,7 @@ class LogSink:
                 notice = f"{self._dropped} log lines were dropped: the stream did not take them\n"
                 self._dropped = 0
                 return notice.encode()
+            # Under the lock: a line of another thread was either seen above, or starts the next drainer.
             self._drainer = None
             return b""
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Final, TextIO
 
+# Line separators and the marks that change the direction of writing are among them: they rearrange a line.
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _DIM, _YELLOW, _RED, _RESET = "\x1b[2m", "\x1b[33m", "\x1b[1;31m", "\x1b[0m"
 _LEVELS: Final = (

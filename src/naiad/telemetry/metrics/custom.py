@@ -27,7 +27,7 @@ OWN_PREFIXES: Final = (
     "nv_model_load_",
     "nv_pinned_memory_",
 )
-"""How names of the server's own metrics begin."""
+"""The prefixes of the server's own metrics."""
 MAX_NAME: Final = 500
 MAX_DESCRIPTION: Final = 10_000
 MAX_LABELS: Final = 2_000
@@ -63,6 +63,7 @@ class CustomMetric:
     def __init__(self, labels: Mapping[str, str]) -> None:
         self.key: Key = tuple(sorted(labels.items()))
         self.holders = 0
+        # Written once here, not at each scrape.
         self._labels = braced(label_text(labels))
 
     @property
@@ -99,7 +100,7 @@ class CustomMetric:
 
 
 class Counter(CustomMetric):
-    """Only grows."""
+    """A metric that only grows."""
 
     __slots__ = ("_value",)
     kind = CustomMetricKind.COUNTER
@@ -112,7 +113,7 @@ class Counter(CustomMetric):
         """Add to it.
 
         Raises:
-            InvalidArgumentError: it would fall.
+            InvalidArgumentError: ``by`` is negative.
         """
         if by < 0:
             raise InvalidArgumentError(
@@ -127,7 +128,7 @@ class Counter(CustomMetric):
 
 
 class Gauge(CustomMetric):
-    """Goes up and down."""
+    """A metric that goes up and down."""
 
     __slots__ = ("_value",)
     kind = CustomMetricKind.GAUGE
@@ -137,7 +138,7 @@ class Gauge(CustomMetric):
         self._value = 0.0
 
     def increment(self, by: float) -> None:
-        """Add to it; less than zero takes away."""
+        """Add to it; ``by`` may be negative."""
         self._value += by
 
     def set(self, to: float) -> None:
@@ -185,8 +186,8 @@ class Family:
     """The metrics of one name.
 
     Attributes:
-        metrics: those in use, by their labels.
-        holders: how many use the family.
+        metrics: the metrics in use, by their labels.
+        holders: the number of users of the family.
     """
 
     __slots__ = ("description", "holders", "kind", "metrics", "name")
@@ -199,20 +200,21 @@ class Family:
         self.holders = 0
 
     def take(self, labels: Mapping[str, str], buckets: Sequence[float] | None) -> CustomMetric:
-        """The metric with these labels, created if there is none; its user releases it in the end.
+        """The metric with these labels, created if it does not exist. Each call counts a user, who releases it.
 
         An existing histogram keeps its buckets, as in the reference.
 
         Raises:
             InvalidArgumentError: labels or buckets are not allowed.
         """
+        # Sorted: two models may name the same labels in another order.
         metric = self.metrics.get(tuple(sorted(labels.items()))) or self._make(labels, buckets)
         self.metrics[metric.key] = metric
         metric.holders += 1
         return metric
 
     def give_back(self, metric: CustomMetric) -> None:
-        """The end of one use; the last removes the metric."""
+        """End one use of a metric. The last one removes it."""
         metric.holders -= 1
         if not metric.holders:
             del self.metrics[metric.key]
@@ -263,7 +265,7 @@ class CustomMetrics:
         self.families: dict[str, Family] = {}
 
     def take(self, name: str, description: str, kind: CustomMetricKind) -> Family:
-        """The family of that name, created if there is none; its user releases it in the end.
+        """The family of that name, created if it does not exist. Each call counts a user, who releases it.
 
         An existing family keeps its description, as in the reference.
 
@@ -281,7 +283,7 @@ class CustomMetrics:
         return family
 
     def give_back(self, family: Family) -> None:
-        """The end of one use, after that of its metrics; the last removes the family."""
+        """End one use of a family, after those of its metrics. The last one removes it."""
         family.holders -= 1
         if not family.holders:
             del self.families[family.name]
@@ -306,7 +308,7 @@ class CustomMetrics:
         return Family(name, description, kind)
 
     def _check_suffixes(self, name: str, kind: CustomMetricKind) -> None:
-        """The lines of a histogram and those of a metric with the name of one of them could not be told apart."""
+        """Refuse a name with which a metric's line would look like a line of a histogram."""
         for suffix in _HISTOGRAM_SUFFIXES:
             histogram = self.families.get(name.removesuffix(suffix)) if name.endswith(suffix) else None
             if histogram is not None and histogram.kind is CustomMetricKind.HISTOGRAM:

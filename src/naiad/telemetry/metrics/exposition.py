@@ -21,7 +21,7 @@ def braced(*labels: str) -> str:
 
 
 def number_text(value: float) -> str:
-    """A number that reads back as the same float."""
+    """The text of a number, which reads back as the same float."""
     text = repr(float(value))
     return text[:-2] if text.endswith(".0") else _NOT_FINITE.get(text, text)
 

@@ -75,7 +75,9 @@ class MachineFigures:
         total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         busy_s = total_s - idle_s
         passed_s = total_s - self._total_s
+        # The system counts in ticks: two reads may see the same time.
         if passed_s > 0:
+            # The time of ``iowait`` may go back (proc(5)), so the share may leave the range.
             self._load = min(1.0, max(0.0, (busy_s - self._busy_s) / passed_s))
         self._total_s, self._busy_s = total_s, busy_s
         return round(self._load, 6)

@@ -45,6 +45,7 @@ def _groups(root: Path) -> Iterator[tuple[str, str]]:
     for line in _lines(root / "proc/self/cgroup"):
         number, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")
+        # Version 2 has one line, "0::<group>"; version 1 has one for each hierarchy of controllers.
         if number == "0" and not controllers:
             yield "cgroup2", group
         elif "memory" in controllers.split(","):
@@ -60,6 +61,7 @@ def _mounts(root: Path) -> Iterator[tuple[str, str, str]]:
             continue
         if kinds[0] == "cgroup" and "memory" not in kinds[-1].split(","):
             continue
+        # proc(5): the fourth field is the mounted group, the fifth the mount point.
         yield kinds[0], fields[3], fields[4]
 
 
@@ -73,6 +75,7 @@ def _upwards(group: str, inside: str) -> Iterator[PurePosixPath]:
         folder = PurePosixPath(group).relative_to(inside)
     except ValueError:
         folder = PurePosixPath()
+    # A group outside the process's own namespace is shown as a path that leads up.
     if ".." in folder.parts:
         folder = PurePosixPath()
     yield folder
@@ -81,6 +84,7 @@ def _upwards(group: str, inside: str) -> Iterator[PurePosixPath]:
 
 def _limits(file: Path) -> list[int]:
     """The limit in ``file``, if there is one."""
+    # Without a limit version 2 says "max"; version 1 a number beyond any machine's memory, which loses to it.
     return [int(line) for line in _lines(file)[:1] if line.isdigit() and int(line) > 0]
 
 

@@ -164,6 +164,7 @@ class ModelStatistics:
     def count_singles(self, requests: int, rows: int, request_ns: int, queue_ns: int, infer_ns: int) -> None:
         """``requests`` requests of ``rows`` items, each executed by a run of its own; the times are sums over all."""
         self.count_execution(rows, 0, infer_ns, 0)
+        # The line above counted one run, with the times of all; here are the others.
         batch = self.batches[rows]
         for duration in (batch.compute_input, batch.compute_infer, batch.compute_output):
             duration.count += requests - 1

@@ -191,10 +191,11 @@ def render(
         settings: which families are shown.
         host: reads the figures of the machine and of this process.
         custom: the metrics of models; a family without metrics is left out.
-        cache: of the response cache.
+        cache: the figures of the response cache.
         in_flight: the requests in flight and the refused ones.
         more: further families, each as its final text.
     """
+    # It is iterated twice.
     series = list(series)
     shown = [(_model_labels(item), item.statistics) for item in series]
     cached = [(_model_labels(item), item.statistics) for item in series if item.is_cached]
@@ -209,6 +210,7 @@ def render(
         blocks += _machine_blocks(host, settings.interval_ms)
     if custom is not None:
         blocks += [_custom_block(family) for family in custom.families.values() if family.metrics]
+    # A model may put characters into labels that UTF-8 cannot encode: they must not cost the whole page.
     return "".join(blocks).encode("utf-8", "backslashreplace")
 
 
@@ -259,7 +261,7 @@ def _machine_blocks(host: MachineFigures, interval_ms: int) -> Iterator[str]:
 
 
 def _pinned_blocks() -> Iterator[str]:
-    """Memory for copies to GPUs: there is none, and dashboards of the reference look for the families."""
+    """Memory for copies to GPUs, always 0: dashboards for the reference look for the families."""
     yield _block("nv_pinned_memory_pool_total_bytes", "gauge", "Pinned memory pool total memory size", [("", 0)])
     yield _block("nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory pool used memory size", [("", 0)])
 
@@ -293,6 +295,7 @@ def _block(name: str, kind: str, help: str, samples: Iterable[Sample]) -> str:
 
 
 def _model_labels(item: ModelSeries) -> Labels:
+    # The reference puts "_" before tags, too; no tag can then replace a label of the server.
     tags = {"_" + _NOT_IN_A_NAME.sub("_", key): value for key, value in item.tags.items()}
     namespace = {"namespace": item.namespace} if item.namespace else {}
     return {**tags, "model": item.model, **namespace, "version": str(item.version)}

@@ -45,6 +45,7 @@ class ShadowStatistics:
         self.ns += ns
         self.differing += difference > tolerance
         self.largest = max(self.largest, difference)
+        # One infinite difference would make the sum infinite for ever.
         if math.isfinite(difference):
             self.sum += difference
         self.buckets[next((i for i, bound in enumerate(BUCKETS) if difference <= bound), len(BUCKETS))] += 1

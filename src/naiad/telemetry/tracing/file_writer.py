@@ -20,10 +20,10 @@ from naiad.telemetry.tracing.writer_thread import TraceThread
 logger = logging.getLogger("naiad")
 
 MAX_WAITING: Final = 10_000
-"""Traces that may wait for the disk; those beyond are dropped and counted."""
+"""Traces that may wait for the disk; further traces are dropped and counted."""
 
 MAX_TENSOR_BYTES: Final = 64 << 20
-"""Bytes of tensors in those traces; a trace beyond it is dropped likewise."""
+"""Bytes of tensors in the waiting traces; a trace that would exceed it is dropped as well."""
 
 _END: Final = b"\n]\n"
 
@@ -51,6 +51,7 @@ class _ArrayFile:
 
     def append(self, text: bytes) -> None:
         if self.count:
+            # Over the end of the array: unlike the reference's, the file can be read while the server runs.
             self._file.seek(-len(_END), os.SEEK_CUR)
         self._file.write((b",\n" if self.count else b"[\n") + text + _END)
         self.count += 1
@@ -72,7 +73,8 @@ class TraceWriter:
     def __init__(self, path: str) -> None:
         self.path = path
         self._thread: TraceThread[tuple[TraceOutput, Trace | None]] = TraceThread("naiad-trace", self._run, "written")
-        # Bytes of tensors: those that the loop has added, and those that the thread has written.
+        # Bytes of tensors that the loop has added, and that the thread has written. Each thread writes one of the two,
+        # so they need no lock.
         self._given_bytes = self._done_bytes = 0
         self._index = 0
         self._whole: _ArrayFile | None = None
@@ -80,7 +82,7 @@ class TraceWriter:
         self._has_failed = False
 
     def problem(self) -> str:
-        """Why the file could not be written; "" when nothing speaks against it."""
+        """Why the file cannot be written; "" when it can."""
         folder = Path(self.path).absolute().parent
         if Path(self.path).is_dir() or not os.access(folder, os.W_OK | os.X_OK):
             return f"cannot write {self.path}: name a file in a folder that exists and may be written"
@@ -93,10 +95,11 @@ class TraceWriter:
     # On the loop
 
     def put(self, output: TraceOutput, trace: Trace | None) -> None:
-        """Write ``trace`` soon; None when no more come for ``output``."""
+        """Write ``trace`` soon. None ends ``output``."""
         if trace is not None:
             held = trace.tensor_bytes
             has_memory = self._given_bytes - self._done_bytes + held <= MAX_TENSOR_BYTES
+            # No room of any size: the trace counts as dropped, whichever bound it exceeds.
             if not self._thread.has_room(MAX_WAITING if has_memory else 0):
                 return
             self._given_bytes += held
@@ -134,6 +137,7 @@ class TraceWriter:
             self._done_bytes += trace.tensor_bytes
             self._write(output, trace)
         if self._thread.items.empty():
+            # Only now, so that a burst of traces is one write per file.
             while self._unflushed:
                 self._unflushed.pop().flush()
 

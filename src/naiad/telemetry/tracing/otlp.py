@@ -36,7 +36,7 @@ class SpanSettings:
     """The settings of the exporter.
 
     Attributes:
-        url: that of the collector.
+        url: the address of the collector.
         resource: the attributes of the server in all spans.
         max_waiting: the most spans that wait to be sent; further spans are dropped and counted.
         delay_s: how long spans wait to be sent together with others.
@@ -54,7 +54,7 @@ def span_settings(given: Iterable[TraceSetting], environment: Mapping[str, str])
     """The settings of ``--trace-config opentelemetry,...``, completed by the variables ``OTEL_BSP_...``.
 
     Raises:
-        OptionError: the value of such a variable is no number that the setting accepts.
+        OptionError: the value of such a variable is not a number that the setting accepts.
     """
     values: dict[str, Any] = {}
     resource = dict(DEFAULT_RESOURCE)
@@ -95,6 +95,7 @@ class SpanExport:
     def __init__(self, settings: SpanSettings) -> None:
         self._settings = settings
         self._thread: TraceThread[Trace] = TraceThread("naiad-spans", self._run, "sent")
+        # The option counts spans, the queue traces.
         self._max_traces = max(1, settings.max_waiting // SPANS)
         self._has_failed = False
 
@@ -154,6 +155,7 @@ class SpanExport:
         is_over = False
         while not is_over:
             traces, is_over = self._collect()
+            # For each batch anew: the wall clock may be set while the server runs.
             offset_ns = time_ns() - monotonic_ns()
             spans = [span for trace in traces for span in maker.spans(trace, offset_ns)]
             size = self._settings.max_batch

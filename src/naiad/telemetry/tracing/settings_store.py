@@ -29,15 +29,15 @@ MAX_MODELS: Final = 256
 """Models that may have settings of their own, each with a file that is open."""
 
 _ALL: Final = ""
-"""The scope of the settings that hold for every model without own ones."""
+"""The scope of the settings that hold for every model without settings of its own."""
 
 
 class Sampler:
     """Chooses the requests of one scope that are traced: one of ``trace_rate``, and ``trace_count`` at most.
 
     Attributes:
-        remaining: how many are still chosen; -1 for any number.
-        takes_parents: requests of a caller that traces are traced too, and are not counted.
+        remaining: the number of requests that are still to be traced; -1 for any number.
+        takes_parents: requests of a caller that traces are traced as well, without being counted.
         timestamps, tensors: the parts of a trace.
     """
 
@@ -53,6 +53,7 @@ class Sampler:
         self.takes_parents = writer.takes_parents
         self.timestamps = TIMESTAMPS in settings.trace_level
         self.tensors = TENSORS in settings.trace_level
+        # Without a frequency, a limited count of traces fills one numbered file.
         self._output = TraceOutput(settings.log_frequency or max(0, settings.trace_count))
         self._writer = writer
         self._ids = ids
@@ -72,6 +73,7 @@ class Sampler:
         self._left = self._rate
         if self.remaining > 0:
             self.remaining -= 1
+        # Ids follow the order of the responses: a request that is not traced costs nothing before its response.
         return next(self._ids)
 
     def take_in(self) -> int:
@@ -79,14 +81,15 @@ class Sampler:
         return next(self._ids)
 
     def put(self, trace: Trace) -> None:
-        """Have the trace of a request written that ``take`` or ``take_in`` chose."""
+        """Store the trace of a request that ``take`` or ``take_in`` chose."""
         self._writer.put(self._output, trace)
+        # The count is used up: the models drop their tracers, so that further requests pay nothing for them.
         if not (self.remaining or self.takes_parents):
             self.finish()
             self._spent()
 
     def finish(self) -> None:
-        """No more traces come: complete the file that they went to."""
+        """Complete the file of the traces: no more will come."""
         self._writer.put(self._output, None)
 
 
@@ -121,7 +124,7 @@ class Tracing:
         return cls(settings, _sink(options))
 
     def problem(self) -> str:
-        """Why traces could not be brought to their place; "" when nothing speaks against it."""
+        """Why traces cannot be stored; "" when they can."""
         return self._writer.problem() if self._writer is not None else ""
 
     def shown(self, model: str) -> dict[str, str | list[str]]:
@@ -151,9 +154,10 @@ class Tracing:
 
         Raises:
             InvalidArgumentError: a level without a file.
-            UnsupportedError: a level that has no place where the traces go.
+            UnsupportedError: the destination of the traces does not store that level.
             UnavailableError: too many models have settings of their own.
         """
+        # A copy: a change that is refused leaves everything as it was.
         own = {scope: dict(values) for scope, values in self._own.items()}
         mine = own.setdefault(model, {})
         for name, value in changes.items():
@@ -164,6 +168,7 @@ class Tracing:
             del own[model]
         if len(own) > MAX_MODELS:
             raise UnavailableError(f"{MAX_MODELS} models have trace settings of their own: clear those of another one")
+        # A changed scope gets a new sampler even where its values stay the same: its count begins anew.
         self._replace(own, {model} if changes else set())
 
     def close(self, timeout_s: float) -> None:
@@ -197,15 +202,17 @@ class Tracing:
         settings = self._settings.get(scope)
         if settings is None or self._writer is None:
             return
+        # With parents, a rate or a count of 0 still traces the requests of callers that trace.
         if settings.traces or (settings.is_on and self._writer.takes_parents):
             self._samplers[scope] = Sampler(settings, self._writer, self._ids, self._notify)
 
     def _notify(self) -> None:
+        # Looked up here, and not handed to the samplers: the engine sets it after the first ones are made.
         self.when_changed()
 
 
 def _sink(options: ServerOptions) -> TraceSink | None:
-    """Where the traces of ``options`` go."""
+    """The destination of traces that ``options`` ask for; None without one."""
     if trace_mode(options.trace_config) == OPENTELEMETRY:
         # Imported here: few servers use it.
         from naiad.telemetry.tracing.otlp import SpanExport, span_settings

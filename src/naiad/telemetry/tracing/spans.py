@@ -32,9 +32,9 @@ class SpanMaker:
         self._ids = RandomIdGenerator()
 
     def spans(self, trace: Trace, offset_ns: int, within_span: SpanContext | None = None) -> Iterator[ReadableSpan]:
-        """The spans of a trace, the outermost first; ``offset_ns`` leads from monotonic times to those of day.
+        """The spans of a trace, the outermost first; ``offset_ns`` turns monotonic times into ns since 1970.
 
-        ``within_span`` is that of the trace that it is part of, if it is part of one.
+        ``within_span`` is the span of the ensemble that the trace is a step of; None for a trace of its own.
         """
         model_name = in_utf8(trace.model)
         times = [(name, ns + offset_ns) for name, ns in trace.timestamps]
@@ -44,7 +44,7 @@ class SpanMaker:
         compute = [t for t in times if t[0].startswith("COMPUTE_")]
         rest = [t for t in times if t not in model and t not in compute]
         if within_span is not None:
-            # Nobody sent a step: it has no span of a request around that of its model.
+            # A step of an ensemble did not arrive as a request: it has no span of one around that of its model.
             model, rest = [t for t in times if t not in compute], []
         attributes: dict[str, str | int] = {
             "triton.model_name": model_name,

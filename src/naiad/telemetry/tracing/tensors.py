@@ -20,9 +20,9 @@ from naiad.tensor.dtypes import BY_NUMPY, DataType
 QUEUE_INPUT: Final = "TENSOR_QUEUE_INPUT"
 BACKEND_OUTPUT: Final = "TENSOR_BACKEND_OUTPUT"
 MAX_ELEMENTS: Final = 1024
-"""Elements of a tensor that its trace has."""
+"""The most elements of one tensor in a trace."""
 MAX_BYTES: Final = 65_536
-"""Bytes of all tensors of a request that its trace has."""
+"""The most bytes of all tensors of a request in its trace."""
 CUT: Final = "..."
 """The end of the text of a truncated tensor."""
 
@@ -35,14 +35,14 @@ class TracedTensor:
     Attributes:
         activity: the stage of the request.
         dtype: its wire name, such as ``FP32``.
-        nbytes: its size in memory.
+        nbytes: the bytes of the elements that it holds.
     """
 
     __slots__ = ("_elements", "_is_cut", "activity", "dtype", "name", "nbytes", "shape")
 
     def __init__(self, activity: str, name: str, array: Array | Placeholder, dtype: DataType, room: int) -> None:
         """``room``: how many bytes it may take."""
-        # A Python model may give another type than the configured one.
+        # A Python model may return another type than the configured one.
         dtype = BY_NUMPY.get(array.dtype, dtype)
         self.activity = activity
         self.name = name
@@ -73,7 +73,7 @@ class TracedTensor:
 def traced_tensors(
     activity: str, arrays: Mapping[str, Array], dtypes: Iterable[tuple[str, DataType]], room: int
 ) -> list[TracedTensor]:
-    """Those of ``arrays`` that have a type in ``dtypes``, in its order; together of ``room`` bytes at most."""
+    """The ``arrays`` that have a type in ``dtypes``, in its order; together at most ``room`` bytes."""
     found: list[TracedTensor] = []
     for name, dtype in dtypes:
         if (array := arrays.get(name)) is not None:

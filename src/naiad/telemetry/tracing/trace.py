@@ -71,13 +71,13 @@ class TraceSink(Protocol):
     takes_parents: bool
 
     def problem(self) -> str:
-        """Why it could not work; "" when nothing speaks against it."""
+        """Why the destination cannot be used; "" when it can."""
 
     def shown(self) -> Mapping[str, str]:
         """Its settings as the protocol shows them."""
 
     def put(self, output: TraceOutput, trace: Trace | None) -> None:
-        """Take a trace; None when no more come for ``output``."""
+        """Take a trace. None ends ``output``."""
 
     def close(self, timeout_s: float) -> None:
         """Store the queued traces, for ``timeout_s`` seconds at most. No other method may be called after it."""

@@ -13,8 +13,9 @@ from typing import Final
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 MAX_STATE: Final = 512
-"""Characters of a ``tracestate``; a longer one is left out, which the standard allows."""
+"""The most characters of a ``tracestate``; a longer state is left out, which the standard allows."""
 
+# Version ff is invalid. A later version than 00 may have more fields behind the flags, 00 may not.
 _PARENT: Final = re.compile(r"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
 
 
@@ -40,6 +41,7 @@ def read_parent(headers: Mapping[str, str]) -> TraceParent | None:
     if found is None or (found[1] == "00" and found[5]):
         return None
     trace_id, span_id = int(found[2], 16), int(found[3], 16)
+    # The standard calls ids of zeros alone invalid.
     if not (trace_id and span_id):
         return None
     state = headers.get(TRACESTATE, "")

@@ -49,6 +49,7 @@ class TraceThread(Generic[Item]):
     def _is_started(self) -> bool:
         """Start the thread; False where the system has no more threads, which costs traces and no responses."""
         if self._thread is None:
+            # A daemon: a disk or a collector that hangs must not keep the server from exiting.
             thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             try:
                 thread.start()
@@ -62,5 +63,6 @@ class TraceThread(Generic[Item]):
     def tell_dropped(self) -> None:
         """Log how many traces have been dropped since the last time."""
         if self._dropped:
+            # Without a lock: a drop at this moment may be missed, which costs one in a number of the log.
             dropped, self._dropped = self._dropped, 0
             logger.warning("%d traces were dropped: they came faster than they could be %s", dropped, self._action)

@@ -19,17 +19,17 @@ _LONG = 200
 
 
 class Index:
-    """The listings of one repository below ``folder``. A file that is not readable counts as not there."""
+    """The listings of one repository below ``folder``. A file that cannot be read counts as missing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def keep_names(self, names: Iterable[str]) -> None:
-        """Remember which models there are."""
+        """Remember the names of all models."""
         _write(self._folder / "names.json", sorted(names))
 
     def names(self) -> frozenset[str] | None:
-        """The models that there were; None when nobody has looked."""
+        """The names of the last listing; None when there was none."""
         found = _read(self._folder / "names.json")
         return frozenset(map(str, found)) if isinstance(found, list) else None
 
@@ -46,6 +46,7 @@ class Index:
             return None
 
     def _of(self, model: str) -> Path:
+        # A quoted name may be too long for the name of a file.
         name = urllib.parse.quote(model, safe="", errors="surrogatepass")
         return self._folder / "models" / f"{name if len(name) < _LONG else digest(name)}.json"
 

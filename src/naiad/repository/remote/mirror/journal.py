@@ -11,16 +11,16 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Journal:
-    """A file with one line for each part that is there; used by several threads.
+    """A file with one line for each part that is written; used by several threads.
 
-    What was written before the machine started anew does not count: the disk may have lost it.
+    Parts that were written before the machine's last start do not count: the disk may have lost them.
 
     Args:
         path: the journal's file.
-        about: what the parts are parts of; a journal about something else does not count.
+        about: the size of the file and of its parts; a journal about another file does not count.
 
     Attributes:
-        done: where the parts begin that are there, in bytes.
+        done: the offsets, in bytes, at which the written parts begin.
     """
 
     def __init__(self, path: Path, about: str) -> None:
@@ -28,6 +28,7 @@ class Journal:
         self._path = path
         self._head = f"{about} {_boot()}"
         self._lock = threading.Lock()
+        # O_APPEND: once ``restart`` has cut the file, lines go to its new end.
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND, 0o644)
         self._read()
 
@@ -38,24 +39,24 @@ class Journal:
         os.close(self._descriptor)
 
     def add(self, start: int) -> None:
-        """The part that begins at ``start`` is written."""
+        """Record that the part at ``start`` is written."""
         with self._lock:
             os.write(self._descriptor, f"{start}\n".encode())
             self.done.add(start)
 
     def restart(self) -> None:
-        """Nothing is there."""
+        """Forget all parts."""
         with self._lock:
             os.ftruncate(self._descriptor, 0)
             os.write(self._descriptor, f"{self._head}\n".encode())
             self.done.clear()
 
     def remove(self) -> None:
-        """The file is complete and the journal of no more use."""
+        """Remove the journal of a complete file."""
         self._path.unlink(missing_ok=True)
 
     def _read(self) -> None:
-        # The last line may be cut off.
+        # The last line may be cut off, and half a number would be another part.
         lines = self._path.read_text("utf-8", "replace").split("\n")[:-1]
         if lines and lines[0] == self._head:
             self.done.update(int(line) for line in lines[1:] if line.isdigit())

@@ -1,4 +1,4 @@
-"""Locks between the servers that share a mirror. The system gives them back when a server dies."""
+"""Locks between the servers that share a mirror. The system releases them when a server dies."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ class FolderLock:
         descriptor = self._open()
         try:
             while not _try(descriptor, fcntl.LOCK_SH):
+                # Not a blocking flock: the end of the server must be able to end the wait.
                 (halt or Halt()).pause(_PAUSE_S)
             yield
         finally:
@@ -53,13 +54,13 @@ class FolderLock:
 
 
 class Users:
-    """Which folders are in use, by this process and by others.
+    """The folders in use, by this process and by others.
 
-    Each process has a file with the names of those that it uses, and holds a lock on it for as long as it lives. The
-    caller holds the folder's lock.
+    Each process has a file with the names of the folders that it uses, and locks this file for as long as it lives.
+    The caller holds the folder's lock.
 
     Args:
-        folder: where those files lie.
+        folder: the folder of these files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -70,13 +71,13 @@ class Users:
         self._lock = threading.Lock()
 
     def add(self, name: str) -> None:
-        """This process uses ``name``, once more."""
+        """Count one more use of ``name`` by this process."""
         with self._lock:
             self._names[name] += 1
             self._write()
 
     def remove(self, name: str) -> None:
-        """This process uses ``name`` once less."""
+        """Count one use of ``name`` less by this process."""
         with self._lock:
             if self._names[name] > 1:
                 self._names[name] -= 1
@@ -95,6 +96,7 @@ class Users:
                 # Its process has just ended.
                 continue
             try:
+                # This process's own file is locked through another descriptor, so it counts as used here, too.
                 if _try(descriptor, fcntl.LOCK_EX):
                     path.unlink(missing_ok=True)
                 else:
@@ -104,7 +106,7 @@ class Users:
         return names
 
     def close(self) -> None:
-        """This process uses nothing any more."""
+        """End all uses by this process."""
         with self._lock:
             self._names.clear()
             if self._descriptor >= 0:
@@ -118,6 +120,7 @@ class Users:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         text = json.dumps(list(self._names)).encode()
+        # In place: a new file under this name would not be locked. Readers hold the mirror's lock alone.
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, text, 0)
 

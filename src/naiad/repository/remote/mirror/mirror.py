@@ -23,23 +23,23 @@ from naiad.repository.remote.stores.store import Store, StoredFile, digest, obje
 logger = logging.getLogger("naiad")
 
 MARK: Final = "naiad-mirror.json"
-"""The file that tells a mirror from any other folder."""
+"""The file that marks a folder as a mirror."""
 _FORMAT: Final = {"format": 1}
 _FOLDERS: Final = ("objects", "partial", "users", "views", "index")
 _FRESH: Final = ".naiad-mirror-"
 FILES: Final = 8
-"""How many files of one model are fetched at the same time."""
+"""The files of one model that are fetched at the same time."""
 _SWEEPS: Final = 32
 """A mirror is swept when as much has come as this part of its limit."""
 _SPARE: Final = 16 << 20
 
 
 class Mirror:
-    """The mirror in the folder ``root``. Its methods read and write files and ask stores: for threads only.
+    """The mirror in the folder ``root``. Its methods read and write files and send requests: for threads only.
 
     Args:
-        root: the folder; made when it is needed.
-        limit: bytes that it may keep; 0 for any number.
+        root: the folder; ``open`` makes it.
+        limit: the most bytes that it may hold; 0 for any number.
 
     Attributes:
         halt: once set, every transfer ends.
@@ -49,7 +49,8 @@ class Mirror:
         self.root = root
         self.halt = Halt()
         self._limit = limit
-        # Sweeping looks at every file, so it waits until there is something to find; at first nobody knows.
+        # A sweep looks at every file, so it waits until enough has come. What earlier servers left is unknown, so the
+        # first transfer sweeps.
         self._unswept = limit
         self._lock = FolderLock(root / "lock")
         self._users = Users(root / "users")
@@ -57,13 +58,13 @@ class Mirror:
         self._views = Views(root / "views", self._lock, self._users)
 
     def open(self) -> None:
-        """Make the folder, or see that it is a mirror.
+        """Make the folder, or check that it is a mirror.
 
         Raises:
             OptionError: it cannot be written, or holds something else.
         """
         try:
-            # Models may be nobody else's business.
+            # Models may be confidential: the folder is for this user alone.
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             mark = self.root / MARK
             if not mark.exists():
@@ -72,7 +73,7 @@ class Mirror:
                         f"the folder '{self.root}' for the mirror of remote repositories holds other things, expected "
                         "an empty folder or an earlier mirror: name another with --model-repository-mirror"
                     )
-                # Another server may do the same at this moment: nobody sees half a mark.
+                # In one step: another server may do the same at this moment, and must not read half a mark.
                 fresh = self.root / f"{_FRESH}{uuid.uuid4().hex}"
                 fresh.write_text(json.dumps(_FORMAT), encoding="utf-8")
                 fresh.replace(mark)
@@ -106,15 +107,16 @@ class Mirror:
     ) -> View:
         """A folder called ``model`` with ``files`` by their paths in it. The caller holds it, and releases it.
 
-        An entry without content may turn out to be a folder. ``extra`` are further small files, as texts; ``what`` is
-        what the log calls it.
+        An empty entry may turn out to be a folder. ``extra`` are further small files, as texts; ``what`` is the name of
+        the transfer in the log.
 
         Raises:
-            ObjectChangedError: a file is another one by now: list again.
-            StoreUnreachableError: the store does not answer, and not everything is here.
+            ObjectChangedError: a file has changed since it was listed: list again.
+            StoreUnreachableError: the store does not respond, and the mirror lacks a file.
             StoreError: the store refuses, or the disk is full.
         """
         tree = tree_of(store, files, extra)
+        # Before the shared lock: a sweep needs the lock alone.
         self._make_room(store, files, what)
         try:
             with self._lock.shared(self.halt):
@@ -127,6 +129,7 @@ class Mirror:
                 progress.finish()
         except OSError as error:
             raise disk_error(error, self.root, what) from error
+        # Outside the shared lock, since a sweep needs it alone; the new folder is in use by now.
         self._sweep_if_due(progress.fetched)
         return view
 
@@ -142,7 +145,7 @@ class Mirror:
         """A folder called ``name`` that ``unpack`` fills from the content of ``entry``; both are given as paths.
 
         Raises:
-            StoreError: as ``view``, or as ``unpack``.
+            StoreError: the archive cannot be fetched (see ``view``) or unpacked.
         """
         tree = object_key(store, entry)[:32]
         self._make_room(store, {entry.path: entry}, what)
@@ -160,6 +163,7 @@ class Mirror:
                     unpack(content, building / name)
                     self._views.adopt(repository, tree, building, name)
                 finally:
+                    # After ``adopt`` there is nothing left under this name, unless the folder could not be published.
                     shutil.rmtree(building, ignore_errors=True)
                 view = self._views.find(repository, tree, name)
         except OSError as error:
@@ -188,7 +192,7 @@ class Mirror:
 
     def _make_room(self, store: Store, files: Mapping[str, StoredFile], what: str) -> None:
         wanted = sum(entry.size for entry in files.values() if not self.objects.has(store, entry))
-        # Small files are there twice, as content and as copy.
+        # Small files exist twice, as content and as copy.
         needed = wanted + (_SPARE if wanted else 0)
         if not wanted or needed <= self._free():
             return
@@ -203,6 +207,7 @@ class Mirror:
         try:
             return shutil.disk_usage(self.root).free
         except OSError:
+            # Unknown room is no reason to refuse; a full disk is an error of its own later.
             return 1 << 62
 
     def _fetch(
@@ -213,6 +218,7 @@ class Mirror:
 
         def fetch(job: tuple[str, StoredFile], halt: Halt) -> None:
             path, entry = job
+            # For empty entries alone: the question is one more request to the store.
             if entry.size == 0 and not self.objects.has(store, entry) and not store.exists(entry):
                 folders.append(path)
                 return
@@ -220,13 +226,14 @@ class Mirror:
             content = self.objects.fetch(store, entry, progress, halt)
             pieces[path] = Piece(key, content, entry.size)
 
+        # The largest first, so that no thread is left alone with one at the end.
         by_size = sorted(files.items(), key=lambda item: -item[1].size)
         in_threads(by_size, fetch, FILES, self.halt)
         return pieces, folders
 
 
 def _is_own(name: str) -> bool:
-    """Whether a mirror that others are just making may hold something of that name; each disk has its lost+found."""
+    """Whether a mirror that another server is making may hold such a name; the root of a disk has lost+found."""
     return name in (*_FOLDERS, "lock", "lost+found", MARK) or name.startswith(_FRESH)
 
 

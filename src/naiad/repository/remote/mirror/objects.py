@@ -1,8 +1,8 @@
 """The contents of remote files on local disk, each under a name that follows from what it is a copy of.
 
-A content is written to ``partial/`` and moved to ``objects/`` once it is complete and verified. What a killed server
-has left in ``partial/`` is gone on with: a journal beside it says which parts are there. A lock on the partial file
-keeps other servers from fetching the same, and is given back by the system when its holder dies.
+A content is written to ``partial/`` and moved to ``objects/`` once it is complete and verified. The transfer of a
+killed server is resumed: a journal beside the partial file lists the parts that it has. A lock on the partial file
+keeps other servers from fetching the same content, and the system releases it when its holder dies.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ logger = logging.getLogger("naiad")
 PART: Final = 8 << 20
 """Bytes of one request."""
 READS: Final = 8
-"""How many parts are fetched at the same time, of all files together."""
+"""The parts that are fetched at the same time, of all files together."""
 ATTEMPTS: Final = 4
-"""How often a part is requested before the transfer fails; the store's own library repeats some requests as well."""
+"""The requests for one part before the transfer fails; the store's own library repeats some of them as well."""
 _PAUSE_S: Final = 0.2
 _LOCK_S: Final = 0.1
 _ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -53,16 +53,16 @@ class Objects:
 
     @property
     def folder(self) -> Path:
-        """Where complete contents lie."""
+        """The folder of complete contents."""
         return self._root / "objects"
 
     @property
     def partial(self) -> Path:
-        """Where incomplete ones lie."""
+        """The folder of incomplete contents."""
         return self._root / "partial"
 
     def path(self, key: str) -> Path:
-        """The path of the content of that name, whether it is there or not."""
+        """The path of the content of that name, whether it exists or not."""
         return self.folder / key[:2] / key
 
     def has(self, store: Store, entry: StoredFile) -> bool:
@@ -74,9 +74,9 @@ class Objects:
         """The content of ``entry``, from the store if it is not here.
 
         Raises:
-            ObjectChangedError: the store has another one by now.
-            StoreUnreachableError: it does not answer.
-            StoreError: it refuses, sends something else than it promised, or the disk is full.
+            ObjectChangedError: the file has changed in the store.
+            StoreUnreachableError: the store does not respond.
+            StoreError: the store refuses, its content does not match the listing, or the disk is full.
         """
         key = object_key(store, entry)
         final = self.path(key)
@@ -112,26 +112,31 @@ class Objects:
                 if _is_at(descriptor, path):
                     yield descriptor
                     return
-                # Another process has completed it: look again.
+                # Another process has completed it, and the lock is on a file without this name: look again.
             finally:
                 os.close(descriptor)
 
     def _complete(
         self, store: Store, entry: StoredFile, key: str, descriptor: int, progress: TransferProgress, halt: Halt
     ) -> None:
+        # Without ranges the file is one part, so an interrupted transfer begins again.
         part_size = PART if store.has_ranges else max(1, entry.size)
         with Journal(self.partial / f"{key}.journal", f"{entry.size} {part_size}") as journal:
+            # A journal may outlive its file: its parts count only for a file of the full size.
             if not journal.done or os.fstat(descriptor).st_size != entry.size:
                 journal.restart()
                 os.ftruncate(descriptor, 0)
                 _reserve(descriptor, entry.size)
             self._fill(store, entry, descriptor, part_size, journal, progress, halt)
             self._verify(store, entry, descriptor, part_size, journal, progress, halt)
+            # Before the rename: after a crash of the machine a content under its final name counts as complete.
             os.fsync(descriptor)
             path = self.partial / key
             os.utime(path, ns=(stamp(key), stamp(key)))
+            # Large files of models are links to the content: a write to one would change it for all.
             path.chmod(0o444)
             path.rename(self.path(key))
+            # Last: without its journal a partial file would be fetched again from the start.
             journal.remove()
 
     def _fill(
@@ -150,6 +155,7 @@ class Objects:
 
         def fetch(start: int, inner: Halt) -> None:
             end = min(start + part_size, entry.size)
+            # The threads of all models share this bound, so that many models at once do not open many connections.
             with self._reads:
                 _read_part(store, entry, descriptor, start, end, progress, inner)
             journal.add(start)
@@ -168,8 +174,8 @@ class Objects:
     ) -> None:
         """Compare with the MD5 sum of the store, where it has one.
 
-        An ETag may look like a sum and be none (encrypted files of S3). A content that is the same when it is read a
-        second time is taken for right.
+        An ETag may look like a sum and be none (encrypted files of S3). A content that is the same when it is fetched
+        a second time counts as correct.
         """
         if not entry.md5 or store.identity in self._no_md5:
             return
@@ -194,6 +200,7 @@ class Objects:
                 f"'{entry.path}' of {store.identity} does not arrive whole: two reads have the MD5 sums {found} and "
                 f"{again}, expected {entry.md5}"
             )
+        # The ETags of this store are no sums: its other files are not fetched twice.
         self._no_md5.add(store.identity)
 
 
@@ -210,7 +217,7 @@ def _read_part(
                 _write(descriptor, piece, at)
                 at += len(piece)
                 if at < end:
-                    # A part that is complete is kept, whatever became of others.
+                    # Not behind the last piece: a complete part goes to the journal even if another part failed.
                     halt.check()
             if at < end:
                 raise TruncatedError(f"{store.identity} sent {at - start} bytes of '{entry.path}', not {end - start}")
@@ -239,6 +246,7 @@ def _reserve(descriptor: int, size: int) -> None:
     except AttributeError:
         os.ftruncate(descriptor, size)
     except OSError as error:
+        # Other errors mean that the file system cannot reserve room: the transfer goes on without.
         if error.errno in _ROOM:
             os.ftruncate(descriptor, 0)
             raise
@@ -257,9 +265,10 @@ def md5_of(descriptor: int, halt: Halt) -> str:
 
 
 def stamp(key: str) -> int:
-    """The time of modification in ns that a content gets: one that differs has been written to since.
+    """The time of modification in ns that a content gets: a file with another time has been written to since.
 
-    It follows from the content's name, so that files that Python compiles are compiled again when they are others.
+    It follows from the content's name. Python compares this time with that of its bytecode, so another content is
+    compiled again.
     """
     return (1_000_000_000 + int(key[:7], 16)) * 1_000_000_000
 

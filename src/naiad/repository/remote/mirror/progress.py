@@ -1,4 +1,4 @@
-"""How far a transfer is, as lines of the log."""
+"""The progress of a transfer, as lines of the log."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class TransferProgress:
     """Counts the bytes of one transfer; used by several threads.
 
     Args:
-        what: what is fetched, for the log.
-        total: bytes in all.
+        what: the name of the transfer in the log.
+        total: its bytes in all.
     """
 
     def __init__(self, what: str, total: int) -> None:
@@ -30,13 +30,13 @@ class TransferProgress:
         self._lock = threading.Lock()
 
     def add(self, count: int) -> None:
-        """``count`` more bytes have come from the store."""
+        """Count bytes that have come from the store."""
         with self._lock:
             self.fetched += count
             self._say_if_due()
 
     def skip(self, count: int) -> None:
-        """``count`` more bytes were there already."""
+        """Count bytes that the mirror had already."""
         with self._lock:
             self._present += count
 

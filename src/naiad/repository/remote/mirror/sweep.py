@@ -18,14 +18,14 @@ from naiad.repository.remote.mirror.views import BUILDING, MANIFEST, Views, read
 logger = logging.getLogger("naiad")
 
 PARTIAL_S: Final = 7 * 86400
-"""Seconds after which a transfer that was not resumed is given up."""
+"""Seconds after which a transfer that was not resumed is removed."""
 
 
 def sweep(objects: Objects, views: Views, in_use: set[str], limit: int, room: int = 0) -> int:
     """Remove contents over ``limit`` bytes, and at least ``room`` bytes. The caller holds the mirror's lock alone.
 
     Returns:
-        The bytes that are left.
+        The bytes that remain.
     """
     _remove_leftovers(objects, views)
     present = list(views.all())
@@ -36,6 +36,7 @@ def sweep(objects: Objects, views: Views, in_use: set[str], limit: int, room: in
         wanted[key] = 0
     left = sum(sizes.values()) + _total(objects.partial) + sum(_copies(views.root / name) for name in present)
     limit = min(limit, max(0, left - room))
+    # The cheapest loss first: contents of no model, then incomplete ones, then models in the order of their last use.
     for key in [key for key, count in wanted.items() if count == 0]:
         if left <= limit:
             return left
@@ -52,8 +53,10 @@ def sweep(objects: Objects, views: Views, in_use: set[str], limit: int, room: in
         keys = _keys(views, name)
         logger.info("removing %s from the mirror, which is over its size", name)
         shutil.rmtree(views.root / name, ignore_errors=True)
+        # Models share contents: only those that no other model uses are removed.
         wanted.subtract(keys)
         left -= sum(_drop(objects, key, sizes) for key in keys if wanted[key] == 0)
+    # With ``room`` the caller reports what is missing.
     if left > limit and not room:
         logger.warning(
             "the mirror holds %s, more than the %s it may keep (--model-repository-mirror-size): all of it is in use",
@@ -82,7 +85,7 @@ def _total(folder: Path) -> int:
 
 
 def _copies(place: Path) -> int:
-    """Bytes of the files of a view that are no links."""
+    """The bytes of the files of a view that are copies; links are counted with the contents."""
     found = (path.lstat() for path in _files(place))
     return sum(stat.st_size for stat in found if stat.st_nlink == 1)
 

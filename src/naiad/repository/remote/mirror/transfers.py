@@ -19,24 +19,24 @@ class Halt:
         self._event = threading.Event()
 
     def set(self) -> None:
-        """From now on ``check`` raises."""
+        """End the transfers: ``check`` raises from now on."""
         self._event.set()
 
     def is_set(self) -> bool:
-        """Whether there is any use in going on."""
+        """Whether the transfer was ended."""
         return self._event.is_set() or (self._above is not None and self._above.is_set())
 
     def check(self) -> None:
-        """Raise when there is no use in going on.
+        """Raise when the transfer was ended.
 
         Raises:
-            StoreError: the transfer was given up.
+            StoreError: the server ends, or another part of the transfer failed.
         """
         if self.is_set():
             raise StoreError("the transfer was given up, since the server ends or another part of it failed")
 
     def pause(self, seconds: float) -> None:
-        """Wait, but not longer than there is any use in it."""
+        """Wait, or raise as ``check`` when the transfer was ended."""
         self._event.wait(seconds)
         self.check()
 
@@ -44,13 +44,15 @@ class Halt:
 def in_threads(jobs: Iterable[_T], work: Callable[[_T, Halt], None], count: int, halt: Halt) -> None:
     """Call ``work`` with each job, up to ``count`` at the same time; the first that fails ends the others.
 
-    The threads do not hold up the end of the process. ``work`` is given the halt that it should look at.
+    The threads are daemons, so the process can end meanwhile. ``work`` gets the halt that it must check.
     """
+    # Reversed, since ``pop`` takes from the end. It is one step under the interpreter's lock, so it needs no other.
     waiting = list(reversed(list(jobs)))
     if len(waiting) == 1:
         work(waiting[0], halt)
         return
     errors: list[BaseException] = []
+    # A failure ends the other jobs of this call, not those of the whole mirror.
     inner = Halt(halt)
 
     def run() -> None:
@@ -76,4 +78,5 @@ def in_threads(jobs: Iterable[_T], work: Callable[[_T, Halt], None], count: int,
         raise
     if errors:
         raise errors[0]
+    # A halt from above ends the threads without an error of their own.
     halt.check()

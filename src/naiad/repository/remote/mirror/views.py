@@ -24,14 +24,14 @@ logger = logging.getLogger("naiad")
 
 MANIFEST: Final = "manifest.json"
 BUILDING: Final = ".new-"
-"""How the name of a folder begins that is not complete yet."""
+"""The prefix of the name of a folder that is not complete yet."""
 LINKED: Final = 1 << 20
 """Files from this size on are links to the mirror's contents, smaller ones are copies."""
 _MAX_COPIES: Final = 1000
 
 
 class View:
-    """A folder that stays while it is held. Its receiver holds it once.
+    """A folder that stays while it is held. The caller who gets it holds it once.
 
     ``hold`` touches no file, so it may be called on the event loop.
 
@@ -48,23 +48,23 @@ class View:
         self._holders_lock = threading.Lock()
 
     def below(self, path: Path) -> View:
-        """The same with a folder in it as its path; it is held once, not twice."""
+        """The same view with a folder in it as its path. Release one of the two, not both."""
         return View(path, self._name, self._folder_lock, self._users)
 
     def tried(self, is_kept: bool) -> None:
-        """The load that obtained it does not use it any more."""
+        """Release the hold of the load that obtained it."""
         self.release()
 
     def leave(self) -> None:
         """Do nothing: no agent is notified."""
 
     def hold(self) -> None:
-        """Count one more user, beside those that hold it already."""
+        """Count one more user."""
         with self._holders_lock:
             self._holders += 1
 
     def release(self) -> None:
-        """One less uses it."""
+        """Count one user less; the last one allows the folder to be removed."""
         with self._holders_lock:
             self._holders -= 1
             is_last = self._holders == 0
@@ -96,11 +96,12 @@ class Views:
         self._users = users
 
     def find(self, repository: str, tree: str, model: str) -> View | None:
-        """The folder of that listing, held, if it is there and nobody has written to its files."""
+        """The folder of that listing, held, if it exists and nobody has written to its files."""
         for name in self._names(repository, tree):
             place = self.root / name
             manifest = read_manifest(place)
             if manifest is None:
+                # The names are used in their order, so none follows.
                 return None
             if _is_whole(place / model, manifest):
                 return self._held(name, model)
@@ -150,16 +151,17 @@ class Views:
                 yield str(path.parent.relative_to(self.root))
 
     def _names(self, repository: str, tree: str) -> Iterator[str]:
-        """Names that the folder may have: another when one has been written to and may still be in use."""
+        """The names that the folder may have. The next is used when somebody wrote to a folder that may be in use."""
         yield f"{repository}/{tree}"
         yield from (f"{repository}/{tree}-{number}" for number in range(1, _MAX_COPIES))
 
     def _publish(self, building: Path, repository: str, tree: str) -> str:
         for name in self._names(repository, tree):
             try:
+                # In one step, so that no server sees half a folder.
                 building.rename(self.root / name)
             except OSError:
-                # There is one of that name; it is not empty.
+                # A folder of that name exists: a rename only replaces an empty one.
                 if not (self.root / name).exists():
                     raise
                 continue
@@ -167,7 +169,9 @@ class Views:
         raise OSError(f"there are too many folders '{self.root / repository / tree}'")
 
     def _held(self, name: str, model: str) -> View:
+        # The time of the last use, by which the sweep chooses.
         os.utime(self.root / name / MANIFEST)
+        # While the caller still holds the mirror's lock: no sweep comes between.
         self._users.add(name)
         return View(self.root / name / model, name, self._lock, self._users)
 
@@ -188,7 +192,7 @@ def _is_whole(folder: Path, manifest: Mapping[str, Any]) -> bool:
 
 
 def _place(piece: Piece, target: Path) -> None:
-    """A link costs no room, but who writes to it writes to the content; small files, which one may edit, are copies."""
+    """Link or copy a content. A link needs no room, but a write to it changes the content; people edit small files."""
     if piece.size >= LINKED:
         try:
             os.link(piece.content, target)
@@ -197,4 +201,5 @@ def _place(piece: Piece, target: Path) -> None:
             # Not every file system has links.
             pass
     shutil.copyfile(piece.content, target)
+    # A link has the content's time; a copy gets it, since the time shows whether somebody wrote to the file.
     os.utime(target, ns=(stamp(piece.key), stamp(piece.key)))

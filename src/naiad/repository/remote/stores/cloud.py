@@ -26,6 +26,7 @@ _SILENCE_S: Final = 30
 _REQUEST_S: Final = 600
 _PAGE: Final = 1000
 _S3_HOST: Final = re.compile(r"(?P<scheme>https?://)?(?P<host>[^/:]+|\[[^]]+\]):(?P<port>[0-9]+)/(?P<rest>.*)")
+# The library has one class for most failures: its text alone tells a store that is gone from one that refuses.
 _UNREACHABLE: Final = re.compile(
     r"error sending request|connection (closed|reset|refused)|timed? ?out|dns error|error decoding response body"
     r"|HTTP error: request or response body error|status code: (50[0234]|408|429)|end of file before message",
@@ -39,7 +40,7 @@ _REGION: Final = re.compile(r"status code: 30\d|PermanentRedirect|AuthorizationH
 
 @dataclass(frozen=True, slots=True)
 class BucketLocation:
-    """Where an address leads: ``bucket`` (or container) at ``endpoint``, "" for the cloud's own, and the path in it."""
+    """The target of an address: ``bucket`` (or container) at ``endpoint``, "" for the cloud's own, and its path."""
 
     bucket: str
     prefix: str
@@ -79,9 +80,9 @@ class CloudStore:
 
     Args:
         uri: the address, for messages.
-        place: what it leads to.
+        place: the target of the address.
         raw: obstore's store for the bucket.
-        hint: what to set when the store refuses.
+        hint: the advice for a message when the store refuses.
     """
 
     has_ranges = True
@@ -100,6 +101,7 @@ class CloudStore:
             for page in self._raw.list(below or None, chunk_size=_PAGE):
                 # The folder itself may have an empty object that stands for it.
                 found += [self._entry(meta) for meta in page if meta["path"] != self._prefix]
+                # After each page: the listing of a wrong bucket may have no end in sight.
                 if len(found) > MAX_ENTRIES:
                     raise StoreError(f"'{self._uri}' holds more than {MAX_ENTRIES} files: name a folder of it")
         return found
@@ -115,6 +117,7 @@ class CloudStore:
             with self._explained(f"look for '{entry.path}'"):
                 self._raw.head(self._full(entry))
         except ObjectChangedError:
+            # ``_explained`` raises it for a missing file.
             return False
         return True
 
@@ -127,6 +130,7 @@ class CloudStore:
             if entry.version not in _versions(answer.meta) or answer.meta["size"] != entry.size:
                 raise ObjectChangedError(f"'{entry.path}' of '{self._uri}' has changed while it was fetched")
             content = answer.bytes()
+        # Outside: an exception of the caller must not be explained as one of the store.
         yield memoryview(content)
 
     def _full(self, entry: StoredFile) -> str:
@@ -134,6 +138,7 @@ class CloudStore:
 
     def _entry(self, meta: Mapping[str, Any]) -> StoredFile:
         path = meta["path"][len(self._prefix) + 1 :] if self._prefix else meta["path"]
+        # Not every store has ETags for all of its files.
         tag, modified = _versions(meta)
         return StoredFile(checked_path(path, f"'{self._uri}'"), meta["size"], tag or modified)
 
@@ -198,6 +203,7 @@ def _s3(uri: RemoteUri, place: BucketLocation, environ: Mapping[str, str]) -> tu
     endpoint = place.endpoint or environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or ""
     config: dict[str, Any] = {"region": found.region or "us-east-1"}
     if endpoint:
+        # Stores at an endpoint of their own rarely have a host name for each bucket.
         config |= {"endpoint": endpoint, "virtual_hosted_style_request": False}
     if found.is_anonymous:
         config["skip_signature"] = True
@@ -295,11 +301,11 @@ def _retry() -> Any:
 
 
 def _versions(meta: Mapping[str, Any]) -> tuple[str, str]:
-    """The ETag, which not every answer has in quotes, and the time of modification in seconds."""
+    """The ETag, which not every response has in quotes, and the time of modification in seconds."""
     return (meta["e_tag"] or "").strip('"'), meta["last_modified"].isoformat(timespec="seconds")
 
 
 def _summary(text: str) -> str:
-    """The first lines of the library's error: its rest is a dump of the program's insides."""
+    """The first lines of the library's error, without its dump of internal structures."""
     head = redacted(text.partition("\n\nDebug source")[0])
     return " ".join(head.split())[:600]

@@ -1,4 +1,4 @@
-"""Who a server is towards a cloud store: the environment, the files of the cloud's own tools, or a file for Triton.
+"""Credentials for cloud stores: from the environment, the files of the cloud's own tools, or a file for Triton.
 
 Source: the reference's model repository guide. ``TRITON_CLOUD_CREDENTIAL_PATH`` names a JSON file with an object for
 each of ``s3``, ``gs`` and ``as``; its keys are beginnings of addresses, and the longest that fits counts. Addresses
@@ -35,7 +35,7 @@ class S3Credentials:
 
 @dataclass(frozen=True, slots=True)
 class AzureCredentials:
-    """An account and its key, or how else to sign in (``auth_type``: managed_identity or default)."""
+    """An account and its key, or another way to sign in (``auth_type``: managed_identity or default)."""
 
     account: str = ""
     account_key: str = field(default="", repr=False)
@@ -76,7 +76,7 @@ def s3_credentials(uri: str, environ: Mapping[str, str]) -> S3Credentials:
 
 
 def azure_credentials(uri: str, environ: Mapping[str, str]) -> AzureCredentials:
-    """Those for an address of Azure: the file's, then AZURE_STORAGE_ACCOUNT and its like.
+    """The credentials for an address of Azure: the file's, then AZURE_STORAGE_ACCOUNT and its like.
 
     Raises:
         OptionError: they are incomplete, or a file cannot be read.
@@ -133,6 +133,7 @@ def _entry(kind: str, uri: str, environ: Mapping[str, str]) -> Any:
     except OSError as error:
         raise OptionError(f"{VARIABLE} names '{path}', which cannot be read: {error.strerror}") from None
     except ValueError as error:
+        # Not the error itself: no message shows the content of the file.
         place = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "its encoding"
         raise OptionError(f"{VARIABLE} names '{path}', which is no JSON ({place})") from None
     entries = content.get(kind, {}) if isinstance(content, dict) else None
@@ -169,6 +170,7 @@ def _from_profile(profile: str, environ: Mapping[str, str], region: str, require
     """The keys of a profile of ``~/.aws``; empty ones when there are none and ``required`` is not set."""
     home = Path(environ.get("HOME", "~")).expanduser()
     keys = _section(Path(environ.get("AWS_SHARED_CREDENTIALS_FILE") or home / ".aws" / "credentials"), profile)
+    # The AWS tools call the sections "profile <name>" in ``config``, but not in ``credentials``.
     prefixed = profile if profile == "default" else f"profile {profile}"
     config = _section(Path(environ.get("AWS_CONFIG_FILE") or home / ".aws" / "config"), prefixed)
     values = {**config, **keys}
@@ -193,5 +195,6 @@ def _section(path: Path, name: str) -> Mapping[str, str]:
     try:
         parser.read(path, encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError, OSError):
+        # Not the error itself: the parser's text quotes the line.
         raise OptionError(f"'{path}' cannot be read as a file of AWS profiles") from None
     return dict(parser[name]) if parser.has_section(name) else {}

@@ -12,12 +12,14 @@ _WAIT_S: Final = 2.0
 
 
 def has_service_account(environ: Mapping[str, str]) -> bool:
-    """Ask the machine's metadata server, which is there on Google's machines only; takes up to two seconds."""
+    """Ask the machine's metadata server, which only Google's machines have. Takes up to two seconds."""
     host = environ.get("GCE_METADATA_HOST") or "metadata.google.internal"
     request = urllib.request.Request(f"http://{host}{_PATH}", headers={"Metadata-Flavor": "Google"})
+    # Past any proxy: another machine must not answer for this one.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=_WAIT_S) as answer:
+            # A network may resolve any name; only a metadata server sends this header.
             return bool(answer.headers.get("Metadata-Flavor") == "Google")
     except (urllib.error.URLError, OSError, ValueError):
         return False

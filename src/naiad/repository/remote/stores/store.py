@@ -11,16 +11,16 @@ from typing import Final, Protocol
 from naiad.errors import StoreError, StoreUnreachableError
 
 MAX_ENTRIES: Final = 1_000_000
-"""How many files one repository may hold; more are more likely the wrong folder."""
+"""The most files of one repository; more are more likely the wrong folder."""
 _MD5: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class ObjectChangedError(StoreError):
-    """A file is not the one that was listed any more."""
+    """A file has changed or was removed since it was listed."""
 
 
 class TruncatedError(StoreUnreachableError):
-    """The store ended its answer early."""
+    """The store ended its response early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class StoredFile:
     Attributes:
         path: its place below the root of the repository, parts divided by "/".
         size: in bytes.
-        version: what tells it from a later file of the same name: its ETag, or its time of modification.
+        version: its ETag, or its time of modification; a later file of the same name has another one.
     """
 
     path: str
@@ -59,12 +59,12 @@ class Store(Protocol):
     """A store of files. Every method blocks, and may be called from several threads.
 
     Attributes:
-        identity: tells this store from all others, without credentials.
+        identity: a text that no other store has, without credentials.
         has_ranges: whether ``read`` can begin anywhere.
 
     Each method may raise:
-        StoreUnreachableError: the store does not answer.
-        StoreError: it refuses, or its answer makes no sense.
+        StoreUnreachableError: the store does not respond.
+        StoreError: it refuses, or its response makes no sense.
     """
 
     identity: str
@@ -83,7 +83,7 @@ class Store(Protocol):
         """The bytes from ``start`` to ``end`` in pieces.
 
         Raises:
-            ObjectChangedError: the file is gone, or is another one than was listed.
+            ObjectChangedError: the file was removed or has changed since it was listed.
         """
 
 
@@ -104,6 +104,7 @@ def checked_path(path: str, where: str) -> str:
         StoreError: it leads elsewhere, or no file can have that name.
     """
     parts = path.split("/")
+    # The limits of Linux, 255 bytes a name and 4096 a path, less room for the mirror's own folders.
     too_long = len(path) > 3000 or any(len(part.encode("utf-8", "surrogatepass")) > 255 for part in parts)
     if too_long or "\0" in path or any(part in ("", ".", "..") for part in parts):
         raise StoreError(f"{where} holds '{path[:200]}', which cannot be the path of a local file: rename or remove it")

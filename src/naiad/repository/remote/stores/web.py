@@ -21,28 +21,28 @@ from naiad.options.remote_uri import redacted
 from naiad.repository.remote.stores.store import Level, ObjectChangedError, StoredFile, checked_path, digest
 
 WAIT_S: Final = 30.0
-"""Seconds without an answer, or without more of it, after which a server counts as gone."""
+"""Seconds without a response, or without more of it, after which a server counts as unreachable."""
 PIECE: Final = 1 << 20
 _MAX_JSON: Final = 64 << 20
 _REPEATED: Final = (408, 429)
 UNKNOWN: Final = "unknown-"
-"""How the version of a file begins about which its server says nothing."""
+"""The prefix of the version of a file about which its server says nothing."""
 _SIZE: Final = re.compile("[0-9]{1,18}")
 
 
 class Web:
-    """Asks one server; the headers of ``sign_in`` are not sent on to others that it leads to."""
+    """Sends requests to one server; the headers of ``sign_in`` are not sent to servers that it redirects to."""
 
     def __init__(self, sign_in: Mapping[str, str]) -> None:
         self._sign_in = dict(sign_in)
 
     @contextmanager
     def answer(self, url: str, operation: str, method: str = "GET", **headers: str) -> Iterator[Any]:
-        """The answer to a request, whose body is still to be read.
+        """The response to a request, whose body is still to be read.
 
         Raises:
-            ObjectChangedError: there is no such file, or another than asked for.
-            StoreUnreachableError: no answer, or one that another attempt may better.
+            ObjectChangedError: there is no such file, or it has changed.
+            StoreUnreachableError: no response, or a temporary error.
             StoreError: the server refuses.
         """
         what = f"cannot {operation} '{redacted(url)}'"
@@ -56,6 +56,7 @@ class Web:
             error.close()
             raise _refusal(what, error.code, error.reason) from None
         except urllib.error.URLError as error:
+            # Another attempt does not mend a certificate.
             if isinstance(error.reason, ssl.SSLError):
                 raise StoreError(f"{what}: {error.reason}") from None
             raise StoreUnreachableError(f"{what}: {redacted(str(error.reason))}") from None
@@ -65,8 +66,9 @@ class Web:
             raise StoreError(f"{what}: {redacted(str(error))}") from None
 
     def json(self, url: str, operation: str) -> Mapping[str, Any]:
-        """The object that a server answers with; errors as ``answer``."""
+        """The JSON object of a response. Raises the errors of ``answer``, and StoreError for other content."""
         with self.answer(url, operation) as answer:
+            # A longer response is cut off, and fails as JSON below.
             text = answer.read(_MAX_JSON)
         try:
             found = json.loads(text)
@@ -82,8 +84,10 @@ class Web:
             return
         headers = {"Range": f"bytes={start}-{end - 1}"} if has_ranges else {}
         with self.answer(url, "read", **headers) as answer:
+            # A server may ignore the range and send the whole file.
             is_part = answer.status == 206
             got = answer.headers.get("Content-Range", "") if is_part else f"bytes {start}-{end - 1}/{entry.size}"
+            # A server that sends no ETag and no time cannot contradict the listing.
             is_same = _version(answer.headers) in ("", entry.version) or entry.version.startswith(UNKNOWN)
             if is_part != has_ranges or got.replace(" ", "") != f"bytes{start}-{end - 1}/{entry.size}" or not is_same:
                 raise ObjectChangedError(f"'{redacted(url)}' has changed while it was fetched")
@@ -107,14 +111,15 @@ class WebFile:
         self.identity = redacted(urllib.parse.urlunsplit(bare._replace(query="", fragment=""))) + query
         self.name = urllib.parse.unquote(parts.path.rstrip("/").rpartition("/")[2])
         self.has_ranges = True
-        # Of a file that says nothing about itself nobody knows whether it is the one that the mirror has.
+        # Without an ETag and a time nothing tells whether the mirror has this file, so each start fetches it again.
         self._unknown = f"{UNKNOWN}{uuid.uuid4().hex}"
 
     def describe(self) -> StoredFile:
         """The metadata of the file as the server reports it.
 
         Raises:
-            StoreError: it says too little, or there is none; StoreUnreachableError as well.
+            StoreError: the server does not report a size, or there is no such file.
+            StoreUnreachableError: the server does not respond.
         """
         try:
             size, headers = self._head()
@@ -132,6 +137,7 @@ class WebFile:
                 self.has_ranges = answer.headers.get("Accept-Ranges", "").lower() == "bytes"
                 return answer.headers.get("Content-Length", ""), answer.headers
         except StoreUnreachableError:
+            # Its base class is caught below, and a second request to a server that is gone would only wait again.
             raise
         except StoreError:
             with self._web.answer(self._url, "look at", Range="bytes=0-0") as answer:
