@@ -22,7 +22,7 @@ from naiad.errors import ModelLoadError, NaiadError, UnavailableError
 from naiad.lifecycle.memory.measure import files_bytes, process_bytes, shared_out
 from naiad.lifecycle.memory.waiting_line import WaitingLine
 from naiad.lifecycle.state.load_threads import in_thread
-from naiad.lifecycle.state.wait_graph import InFlight, OperationsOn, Residence
+from naiad.lifecycle.state.wait_graph import OperationsOn, RequestsInFlight, Residence
 from naiad.scheduling.eviction import Resident, idle, to_make_room
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class ModelMemory:
         return sum(
             held_bytes(models)
             for name, models in self._leaving().items()
-            if load is None or not self._graph.reaches(InFlight(name), load)
+            if load is None or not self._graph.reaches(RequestsInFlight(name), load)
         )
 
     def _leaving(self) -> dict[str, list[LoadedVersion]]:
@@ -297,7 +297,9 @@ class ModelMemory:
         waiting: list[str] = []
         if operation is not None:
             waiting += [f"'{name}'" for name in self._held_beside(entry) if self._waits_for(name, operation)]
-            waiting += [f"'{name}'" for name in self._leaving() if self._graph.reaches(InFlight(name), operation)]
+            waiting += [
+                f"'{name}'" for name in self._leaving() if self._graph.reaches(RequestsInFlight(name), operation)
+            ]
         circle = f". What would have to go waits for this load, or for one behind it: {', '.join(waiting[:MAX_NAMED])}"
         return UnavailableError(
             f"there is no room for model '{entry.name}': it takes {need} bytes, {max(0, free)} of the "

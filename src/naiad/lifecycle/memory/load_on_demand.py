@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from naiad.errors import NaiadError, UnavailableError
 from naiad.lifecycle.state.model_requests import Done
-from naiad.lifecycle.state.wait_graph import InFlight, OperationsOn, Residence, WaitGraph
+from naiad.lifecycle.state.wait_graph import OperationsOn, RequestsInFlight, Residence, WaitGraph
 
 logger = logging.getLogger("naiad")
 
@@ -192,13 +192,13 @@ class LoadOnDemand:
             first.finish(UnavailableError(f"model '{name}' was not loaded within {self._wait_s:g} s: try again later"))
 
 
-def _waiters(name: str, caller: str) -> tuple[Residence | InFlight, ...]:
+def _waiters(name: str, caller: str) -> tuple[Residence | RequestsInFlight, ...]:
     """The nodes that wait for the model ``name`` while a request for it waits.
 
     The model must not go before it has the request. A caller must stay for its call. If it drains already, its own
     request ends after the call.
     """
-    return (Residence(name), Residence(caller), InFlight(caller)) if caller else (Residence(name),)
+    return (Residence(name), Residence(caller), RequestsInFlight(caller)) if caller else (Residence(name),)
 
 
 def _not_loaded(name: str, error: NaiadError) -> UnavailableError:

@@ -10,7 +10,7 @@ a wait that would never end is found when its edge is added, or before. The edge
   (``MemberLeases``).
 - ``Residence(b)`` waits for ``OperationsOn(c)`` while a call of ``b`` waits for the model ``c``, and for
   ``OperationsOn(b)`` while requests wait for ``b`` (``LoadOnDemand``).
-- ``InFlight(b)`` waits for ``OperationsOn(c)`` while a call of ``b`` waits for the model ``c`` (``LoadOnDemand``). A
+- ``RequestsInFlight(b)`` waits for ``OperationsOn(c)`` while a call of ``b`` waits for the model ``c`` (``LoadOnDemand``). A
   draining model must no longer stay, but it is not gone before its requests in flight have ended.
 - An operation waits for the turn of ensembles or the line for memory, and the line or the turn for the operations that
   have it (``MemberLeases``, ``WaitingLine``).
@@ -47,7 +47,7 @@ class Residence:
 
 
 @dataclass(frozen=True, slots=True)
-class InFlight:
+class RequestsInFlight:
     """The requests that the model ``name`` works on. It has edges only while one of them waits for a call."""
 
     name: str
