@@ -37,6 +37,7 @@ def gates(options: ServerOptions, clock: Clock | None = None) -> Gates:
         OptionError: the file with the API keys cannot be used.
     """
     keys = read_keys(options.api_key, options.api_key_file)
+    # One ring for all gates: a rate limit counts the requests over every port.
     ring = KeyRing(keys, clock or SystemClock()) if keys else None
     return Gates(
         Gate(options.http_restricted_api, ring),

@@ -38,6 +38,7 @@ class Planner(Generic[_Plan]):
     def __init__(self, model: ServingModel, kind: type[_Plan]) -> None:
         self.model = model
         self._kind = kind
+        # Belongs to one loaded model: another one may have other inputs.
         self._forms: dict[object, _Plan] = BoundedDict(MAX_PLANS)
 
     def plan(self, header: InferHeader, offsets: Mapping[str, int]) -> _Plan:

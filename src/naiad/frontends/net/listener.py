@@ -30,8 +30,8 @@ class ServedConnection(Protocol):
     """A connection, as its listener uses it.
 
     Attributes:
-        quiet: seconds since something happened; the listener's sweep counts it up.
-        patience: from how many quiet seconds on ``check_time`` is called.
+        quiet: seconds without an event; the listener's sweep counts it up.
+        patience: the quiet seconds after which ``check_time`` is called.
     """
 
     quiet: int
@@ -64,13 +64,13 @@ class Service(Protocol):
 
     @property
     def connections(self) -> Collection[Any]:
-        """Each a ``ServedConnection``, those that are being closed included."""
+        """Each a ``ServedConnection``; closing connections included."""
 
     def age(self, seconds: int) -> None:
         """Note that time has passed."""
 
     def forget_heads(self) -> None:
-        """Forget what request heads lead to."""
+        """Forget the handlers of known request heads."""
 
 
 class Acceptor(Protocol):
@@ -127,7 +127,7 @@ class Listener:
 
     @property
     def connection_count(self) -> int:
-        """Open connections, those that are being closed included."""
+        """The number of open connections, closing ones included."""
         return len(self._service.connections)
 
     async def start(self) -> None:

@@ -164,6 +164,7 @@ class GrpcioCall:
                 self._guarded(receiver.end)
                 return
             self._guarded(receiver.receive, message)
+            # Waits while the call is paused: one message is read ahead at most.
             await self._reading.wait()
 
     def _guarded(self, work: Callable[..., Any], *arguments: Any) -> Any:
@@ -217,6 +218,7 @@ class GrpcioCall:
         """The caller is gone, unless the call was finished before."""
         if not self.ended:
             self._tell_owner()
+            # Nobody reads them; the queue may hold large messages.
             self._queue.clear()
             self._end()
 

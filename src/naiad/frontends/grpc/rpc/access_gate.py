@@ -67,6 +67,7 @@ class _LimitedStream:
             self._key.take()
         except RateLimitError as error:
             fail(self._call, error)
+            # By hand: a call that its service finishes does not cancel its owner.
             self._inner.cancel()
         else:
             self._inner.receive(message)

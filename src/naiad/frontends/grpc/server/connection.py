@@ -140,6 +140,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._flush()
 
     def buffer_updated(self, nbytes: int) -> None:
+        # A flag, so that no clock is read for every read; the sweep turns it into a time.
         self._heard = True
         core = self.core
         core.received(nbytes)
@@ -302,6 +303,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def drain(self) -> None:
         """Close once the open calls have their responses; refuse new calls."""
         self.turned_away = True
+        # The shorter patience of a server that stops begins now.
         self._stalled_s = 0
         self._go_away("the server is shutting down")
         # A copy: a call that ends at once leaves the dict.
@@ -348,6 +350,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         passed_s, self.quiet = self.quiet, 0
         core, now_ns = self.core, self.service.clock.now_ns()
         core.forgive(passed_s)
+        # The callers of these had up to a second to end their requests by themselves.
         core.stop_unfinished()
         if self._closing:
             self._linger_s += passed_s

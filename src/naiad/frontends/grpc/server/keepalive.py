@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 PING: Final = b"naiad ka"
 _NS_PER_MS: Final = 1_000_000
+# gRPC's value for never.
 _NEVER_MS: Final = 2**31 - 1
 _WITHOUT_CALLS_NS: Final = 2 * 3_600 * 10**9
 """The shortest time between a client's pings while it has no open call, unless the option permits more."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 RECEIVE_BYTES: Final = 1 << 18
 CHECKS_PER_BOUND: Final = 8
 """The number of times that the waiting bytes are added up while ``max_waiting_bytes`` more begin to wait."""
+# RFC 9113, section 6.5.2, recommends no smaller limit than this.
 MIN_STREAMS: Final = 100
 MAX_STREAMS_TOGETHER: Final = 1 << 17
 
@@ -114,6 +115,7 @@ class GrpcService:
 
     def streams_per_connection(self) -> int:
         """The calls that one more connection may have open."""
+        # Open calls take memory, so connections among many get fewer. Earlier ones keep the limit that they were sent.
         share = MAX_STREAMS_TOGETHER // (len(self.connections) + 1)
         return min(self.limits.max_streams, max(MIN_STREAMS, share))
 

@@ -159,6 +159,7 @@ class RequestDecoder:
         if model is not like.model:
             return None
         if not like.varies:
+            # Only a memo that ``match`` can recognise.
             self._last = like
         inputs = {
             given.name: _read_raw(given, raw, model.spec, request_id)
@@ -233,6 +234,7 @@ class RequestDecoder:
         if not is_unusual and not has_long_contents(message):
             return
         if layout is not None:
+            # Checked before it is parsed, which takes time with its length.
             check_description(layout.key_at)
             # A request that is refused anyway should not cost a thread's time.
             self._find(self._class.FromString(message[: layout.key_at]), len(message))

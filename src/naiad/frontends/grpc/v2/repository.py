@@ -34,6 +34,7 @@ class Repository:
         }
 
     def _index(self, request: Any, done: Done) -> None:
+        # Ready models are known; the others need a look at the repositories.
         if request.ready:
             done(None)
         else:

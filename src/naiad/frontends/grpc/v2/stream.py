@@ -188,6 +188,7 @@ class InferStream:
 
     def hold_back(self) -> Callable[[], None]:
         """Let the messages that come from now on wait until the returned function is called."""
+        # Messages that were received already still come after ``pause``, so they have to be kept as well.
         resume = self._waiting_messages().hold_back()
         if not self._paused:
             self._paused = True
@@ -292,6 +293,7 @@ class InferStream:
     def _answer_at_once(self, send: Callable[[], None]) -> None:
         """Respond to a request that never ran, after the responses to earlier ones."""
         place = InferRequest(_NO_TERMS, {})
+        # An empty request stands for it, since it has a place but no model.
         self._places.expect(place)
         self._release(place, send)
 

@@ -168,6 +168,7 @@ class JsonWork:
     def close(self) -> None:
         """End the threads and workers after the jobs that they are doing; waiting jobs are dropped."""
         self._is_closed = True
+        # One for each thread, since each takes one and ends.
         for _ in self._threads:
             self._jobs.put(None)
 

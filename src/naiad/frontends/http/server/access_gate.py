@@ -84,6 +84,7 @@ def _limited(handler: Handler, key: KnownKey) -> Handler:
         try:
             key.take()
         except RateLimitError as error:
+            # The true wait is known here, unlike that of a full queue.
             send_error(exchange, error, JSON, (("Retry-After", str(error.retry_s)),))
         else:
             handler(exchange, body)

@@ -142,6 +142,7 @@ class HttpConnection(ResponseWriter):
 
     def forget_head(self) -> None:
         """Ask the application anew for the next request."""
+        # ``REFUSED_HEAD`` stands for no request yet, which ``_may_hand_over`` has to know.
         if self._last is not REFUSED_HEAD:
             self._last = _UNKEPT_HEAD
 
@@ -340,6 +341,7 @@ class HttpConnection(ResponseWriter):
         return self._body.have + len(self._decoder.body)
 
     def _receive_slowly(self, nbytes: int) -> None:
+        # The states that are not listed drop the bytes.
         state = self._state
         if state == _SMALL_BODY:
             self._receive_small_body(nbytes)
@@ -449,6 +451,7 @@ class HttpConnection(ResponseWriter):
     def _pause(self) -> None:
         if not self._paused:
             self._paused = True
+            # A connection that yields has paused the transport already.
             if not self._yields:
                 self._transport.pause_reading()
 
@@ -523,6 +526,7 @@ class HttpConnection(ResponseWriter):
         """Drop a peer that has taken nothing of its responses for the idle time."""
         idle_s = self._service.limits.idle_s
         unsent = self._transport.get_write_buffer_size()
+        # The patience may be left from a shorter wait; then the idle time begins only now.
         if unsent < self._unsent or self.patience < idle_s:
             self._unsent = unsent
             self._wait(idle_s)

@@ -115,6 +115,7 @@ class ContentCoding:
         # Released with the response: decompressed bodies of requests in flight are bounded together.
         counted = _CountedExchange(exchange, len(body), self._release)
         held = self._inflated_bytes + len(body)
+        # The budget may be smaller than one body, which is then served alone.
         if held > MAX_INFLATED_BYTES or (self._inflated_bytes and held > self._budget.max_bytes):
             text = "too many compressed requests are unanswered; try again later"
             send_error(exchange, self._budget.refuse("compressed", text))

@@ -185,6 +185,7 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
     def kept_bytes(self) -> int:
         """Bytes of responses that the peer has not taken, or that wait for earlier responses."""
         kept = self._transport.get_write_buffer_size()
+        # Called for every connection once per second: most have nothing that waits.
         if len(self.pending) > 1 or kept:
             kept += sum(_size_of(e.answer) for e in self.pending if e.answer is not None)
         return kept

@@ -44,6 +44,7 @@ class StreamingResponse:
         self._chunked = head.version != (1, 0)
         self._parts: list[Part] = [encode_stream_head(status, content_type, self._chunked, head.keep_alive, lines)]
         self._waiting_bytes = 0
+        # ``answer`` stays None: a lost connection writes nothing and keeps no reference.
         if exchange.closed():
             return
         exchange.answer = self

@@ -238,6 +238,7 @@ class _StreamedRequest(_GenerateRequest):
             self._end()
         elif self.events.is_behind:
             self._hold()
+            # The connection calls back when its peer takes data: nothing polls.
             self.events.when_taken(self._resume)
 
     def _written(self, final: bool, response: _Response) -> None:

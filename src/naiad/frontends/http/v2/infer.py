@@ -263,6 +263,7 @@ class HttpInferHandler:
             self._begin(RequestReader(model))
         size = exchange.head.inference_header_length
         try:
+            # 0 stands for a raw tensor. A length beyond the body is an error, whatever the body holds.
             if size is None or not 0 < size < len(body):
                 _submit(self._read_description(exchange, model, body, size, received_ns, added), added)
                 return
@@ -271,6 +272,7 @@ class HttpInferHandler:
                 plan = self._last_plan
             else:
                 plan = self._look_up(bytes(body[:size])) if size <= MAX_LOOKED_UP else None
+            # A known plan of another size: the request is wrong, or some of its tensors lie in regions.
             if plan is None or plan.size != len(body) - size:
                 _submit(self._read_with_tensors(exchange, model, plan, body, size, received_ns, added), added)
                 return

@@ -9,6 +9,7 @@ _TOKEN: Final = re.compile(
     r"\(\?P<(?P<name>\w+)>[^()]*\)|(?P<open>\(\?:)|(?P<close>\)\??)|(?P<bar>\|)|(?P<any>\[\^/\]\+)"
     r"|\\(?P<escaped>[^\w])|(?P<literal>[\w/_-])"
 )
+# A variable part without a name is \0 until the part before it is known.
 _UNNAMED: Final = re.compile(r"([^/]+)/\0")
 
 

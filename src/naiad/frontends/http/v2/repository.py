@@ -60,6 +60,7 @@ def unload(engine: Engine, model: str, version: str | None) -> Handler:
 
     def handle(exchange: Exchange, body: Body) -> None:
         try:
+            # Only loads bring files; another large body is refused before it is read.
             check_size(body)
         except NaiadError as error:
             send_error(exchange, error)
