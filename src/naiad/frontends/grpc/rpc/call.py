@@ -80,7 +80,7 @@ class RpcCall(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """A method with one request message. ``handle`` answers with ``reply``, or ``send`` and ``finish``, now or later.
+    """A method with one request message. ``handle`` responds with ``reply``, or ``send`` and ``finish``, now or later.
 
     ``compressed``: its responses are compressed when the server compresses. ``check_room`` gets the size of a large
     message before it is received, and raises the error that the call is refused with.

@@ -16,7 +16,7 @@ class GrpcLimits:
         max_streams: open calls per connection. A connection that is opened among many gets a smaller number, its share
             of ``MAX_STREAMS_TOGETHER`` but at least ``MIN_STREAMS``; earlier connections keep theirs.
         keepalive_time_ms: a connection that is quiet for this time is pinged.
-        keepalive_timeout_ms: the time in which it must answer the ping, or it is closed.
+        keepalive_timeout_ms: a connection that does not answer a ping within this time is closed.
         keepalive_permit_without_calls: connections without an open call are pinged too, and may ping more often.
         max_pings_without_data: the pings that are sent while nothing else is.
         min_ping_interval_ms: a client that pings more often than this, more than ``max_ping_strikes`` times, is cut

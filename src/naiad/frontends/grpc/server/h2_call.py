@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# In this order: the call has a deadline; it has ended; responses are compressed; a message was delivered; the request is
-# assembled from pieces; the head is not one of gRPC, so no method gets the call.
+# In this order: the call has a deadline; it has ended; responses are compressed; a message was delivered; the request
+# is assembled from pieces; the head is not one of gRPC, so no method gets the call.
 _TIMED: Final = FIRST_FREE_FLAG
 _ENDED: Final = FIRST_FREE_FLAG << 1
 _COMPRESSES: Final = FIRST_FREE_FLAG << 2
