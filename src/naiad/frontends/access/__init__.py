@@ -1,1 +1,1 @@
-"""Who may ask for what: restricted features and API keys."""
+"""Access control: restricted features and API keys."""

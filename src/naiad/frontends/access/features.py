@@ -1,4 +1,4 @@
-"""Which feature of the protocol a path belongs to, and which scopes of an API key open it.
+"""The feature of the protocol that a path belongs to, and the scopes of an API key that open it.
 
 Source of the features: the reference's restricted features. The scopes are Naiad's own.
 """
@@ -13,6 +13,7 @@ from naiad.wire.grpc.paths import HEALTH, INFERENCE
 
 _MODEL = rf"/v2/models/[^/]+(?:/versions/(?:[0-9]+|{ALIAS_PATTERN}))?"
 _HTTP: Final = tuple(
+    # The first match counts: ``/v2/models/stats`` also matches as a model named ``stats``.
     (re.compile(pattern), feature)
     for pattern, feature in (
         (rf"{_MODEL}/(?:infer|generate|generate_stream)", "inference"),
@@ -76,5 +77,5 @@ def feature_of_grpc(path: str) -> str:
 
 
 def scopes_of(feature: str) -> frozenset[str]:
-    """The scopes that open ``feature``: one of them is enough. What is in no feature of its own opens to any key."""
+    """The scopes that open ``feature``: one of them is enough. Paths without a feature are open to any key."""
     return _SCOPES.get(feature, _ANY)

@@ -1,4 +1,4 @@
-"""``Gate``: whether a request may pass, by its headers. Asked once for all requests that have the same head."""
+"""``Gate`` decides by its headers whether a request may pass, once for all requests with the same head."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Gate:
     """The rules of one protocol.
 
     Args:
-        restrictions: which features ask for which header.
-        keys: the API keys, one of which every request has to show, health checks apart; None: none is asked for.
-        prefix: what the header of a restriction begins with.
-        kind: what a feature is called in the text of a refusal, ``API`` or ``protocol``.
+        restrictions: which features require which header.
+        keys: the API keys, one of which every request but a health check must show; None if no key is required.
+        prefix: the prefix of the restrictions' header names.
+        kind: the word for a feature in the text of a refusal, ``API`` or ``protocol``.
     """
 
     def __init__(
@@ -39,17 +39,17 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """Nothing is asked of anybody."""
+        """Whether every request passes."""
         return self._keys is None and not self._asked
 
     def admit(self, feature: str, headers: Mapping[str, str]) -> KnownKey | None:
-        """Let a request for ``feature`` pass; returns the key whose limit it counts for, if there is a limit.
+        """Let a request for ``feature`` pass; returns the key that it counts for, if that key has a rate limit.
 
         ``headers`` have lower-case names and Latin-1 text.
 
         Raises:
-            UnauthenticatedError: no API key is shown, or none that is known.
-            ScopeError: the API key is for other things.
+            UnauthenticatedError: the request shows no API key, or an unknown one.
+            ScopeError: the API key lacks the scope.
             RestrictedError: the header that opens the feature is missing, or has another value.
         """
         key = self._authenticate(feature, headers)
@@ -59,6 +59,7 @@ class Gate:
         return key if key is not None and key.is_limited else None
 
     def _authenticate(self, feature: str, headers: Mapping[str, str]) -> KnownKey | None:
+        # The senders of health checks rarely have a key.
         if self._keys is None or feature == HEALTH_FEATURE:
             return None
         scheme, _, shown = headers.get(AUTHORIZATION, "").partition(" ")
@@ -78,5 +79,6 @@ class Gate:
 
     def _check_header(self, headers: Mapping[str, str], header: str, value: bytes) -> None:
         sent = headers.get(header.lower())
+        # Compared in constant time: the value of a restriction is a secret.
         if sent is None or not hmac.compare_digest(sent.encode("latin-1", "replace"), value):
             raise RestrictedError(f"This {self._kind} is restricted, expecting header '{header}'")

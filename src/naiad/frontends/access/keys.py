@@ -23,7 +23,7 @@ _NS_PER_S: Final = 1_000_000_000
 
 
 class KnownKey:
-    """One key with what it has used of its limit, over all connections and both protocols."""
+    """One key with the used part of its rate limit, counted over all connections and both protocols."""
 
     __slots__ = ("_bucket", "key")
 
@@ -55,8 +55,8 @@ class KnownKey:
 class KeyRing:
     """All keys by their hash.
 
-    What a caller shows is hashed twice, the second time with a secret of this process: how long the look-up takes then
-    says nothing about the hashes that are known. The hashes themselves are compared in constant time.
+    A shown key is hashed twice, the second time with a secret of this process, so that the time of the look-up tells
+    nothing about the known hashes. The hashes themselves are compared in constant time.
     """
 
     def __init__(self, keys: Iterable[ApiKey], clock: Clock) -> None:
@@ -66,7 +66,7 @@ class KeyRing:
         self.replace(keys)
 
     def replace(self, keys: Iterable[ApiKey]) -> None:
-        """Replace all keys by ``keys``; an unchanged key keeps what it has used of its limit."""
+        """Replace all keys by ``keys``; an unchanged key keeps the used part of its limit."""
         before = self._known
         self._known = {}
         for key in keys:
@@ -113,6 +113,7 @@ def _read_file(file: Path) -> list[ApiKey]:
 def _text(file: Path) -> str:
     try:
         with file.open(encoding="utf-8") as opened:
+            # One character more than allowed shows that the file is too large, whatever its size.
             text = opened.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise OptionError(f"--api-key-file: cannot read {file}: {error.strerror or error}") from error

@@ -1,4 +1,4 @@
-"""How many requests may come in a time: a bucket of tokens that fills at a steady rate."""
+"""A rate limit: a bucket of tokens that fills at a steady rate."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _NS_PER_S: Final = 1_000_000_000
 class TokenBucket:
     """``per_second`` requests in the long run, ``burst`` of them at once.
 
-    It remembers one time: when a bucket that fills without end would be full again (the generic cell rate algorithm of
-    ATM, ITU-T I.371). So it costs no timer, and nothing adds up by rounding.
+    It stores one time: when the bucket will be full again (the generic cell rate algorithm of ATM, ITU-T I.371). So it
+    needs no timer, and rounding errors do not add up.
     """
 
     __slots__ = ("_clock", "_full_ns", "_gap_ns", "_slack_ns")
@@ -26,8 +26,9 @@ class TokenBucket:
         self._full_ns = clock.now_ns()
 
     def take(self) -> int:
-        """Count one request: 0 when it is within the limit, else in how many nanoseconds one would be."""
+        """Count one request; 0 within the limit. Beyond it nothing is counted; returns the nanoseconds to wait."""
         now_ns = self._clock.now_ns()
+        # The time that passed while the bucket was full earns nothing.
         full_ns = max(self._full_ns, now_ns)
         wait_ns = full_ns - now_ns - self._slack_ns
         if wait_ns > 0:

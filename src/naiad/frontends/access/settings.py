@@ -19,9 +19,9 @@ GRPC_PREFIX: Final = "triton-grpc-protocol-"
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """A gate for each port. They share the API keys and what these have used of their limits.
+    """A gate for each port. They share the API keys and the used part of their rate limits.
 
-    ``keys`` are these keys; None when none is asked for.
+    ``keys`` are these keys; None when the server asks for none.
     """
 
     http: Gate
@@ -37,10 +37,12 @@ def gates(options: ServerOptions, clock: Clock | None = None) -> Gates:
         OptionError: the file with the API keys cannot be used.
     """
     keys = read_keys(options.api_key, options.api_key_file)
+    # One ring for all gates: a rate limit counts the requests over every port.
     ring = KeyRing(keys, clock or SystemClock()) if keys else None
     return Gates(
         Gate(options.http_restricted_api, ring),
         Gate(options.grpc_restricted_protocol, ring, GRPC_PREFIX, "protocol"),
+        # The reference restricts no feature of the metrics port.
         Gate((), ring),
         ring,
     )

@@ -1,4 +1,4 @@
-"""From the server's options to what serves gRPC."""
+"""From the server's options to the parts that serve gRPC."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def grpc_listener(
     gate: Gate | None = None,
     cancelled: CancelCounts | None = None,
 ) -> GrpcListener:
-    """Our own HTTP/2, not started; it has no port of its own where grpcio has that, or nobody wants one.
+    """The listener of our own HTTP/2, not started. It has no port where grpcio serves it, or gRPC is off.
 
     Raises:
         OptionError: a TLS file cannot be used.
@@ -57,7 +57,7 @@ def grpcio_transport(
     Raises:
         OptionError: a TLS file cannot be used.
     """
-    # Imported here: few servers use it.
+    # Imported here, since few servers use it.
     from naiad.frontends.grpc.grpcio.transport import GrpcioTransport, TlsFiles
 
     tls = None
@@ -76,7 +76,7 @@ def grpcio_transport(
 
 
 def grpc_tls_files(options: ServerOptions) -> tuple[str, str, str]:
-    """Certificate, key and roots of the gRPC port; "" for what is not used."""
+    """The files of the certificate, the key and the roots of the gRPC port; "" for unused ones."""
     root = options.grpc_root_cert if options.grpc_use_ssl_mutual else ""
     return options.grpc_server_cert, options.grpc_server_key, root
 
@@ -96,7 +96,7 @@ def grpc_limits(options: ServerOptions, shares: MemoryShares) -> GrpcLimits:
         min_ping_interval_ms=options.grpc_http2_min_recv_ping_interval_without_data,
         max_ping_strikes=options.grpc_http2_max_ping_strikes,
         max_connection_age_ms=0 if age_ms == INT32_MAX else age_ms,
-        # The option's 0 is no time at all, the limit's is any time.
+        # 0 means no time in the option, and any time in the limit.
         max_connection_age_grace_ms=0 if grace_ms == INT32_MAX else max(1, grace_ms),
         compression_level=options.grpc_infer_response_compression_level,
     )

@@ -10,7 +10,7 @@ from naiad.wire.v2.classification import Classified, LargeClassesError
 
 
 def classify_off_loop(request: InferRequest, budget: RequestBudget, large: LargeClassesError) -> None:
-    """Classify in a thread, and let ``request`` respond with what comes of it; it counts in ``budget`` until then."""
+    """Classify in a thread, then have ``request`` respond with the classes. ``budget`` counts the outputs meanwhile."""
 
     def answer(outputs: Classified) -> None:
         request.respond(outputs, None)

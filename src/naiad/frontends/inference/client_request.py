@@ -14,8 +14,8 @@ class ClientRequest(InferRequest):
     """A request of a client, with the model that it goes to.
 
     Attributes:
-        model: the model; the version that a route chose, once it did.
-        plan: the reading of the request, which also writes the response. It is ``options`` as well.
+        model: the model; after ``retarget`` the version that the route chose.
+        plan: the plan of the request, which also encodes the response. It is ``options`` too.
     """
 
     __slots__ = ("model", "plan")
@@ -23,7 +23,7 @@ class ClientRequest(InferRequest):
     plan: InferPlan[Any]
 
     def retarget(self, recipient: Recipient) -> None:
-        # The response names the version that made it.
+        # The response names the version that made it, and the plan encodes that name.
         self.model = cast(ServingModel, recipient)
         self.plan = self.options = self.plan.of_version(recipient.version)
 

@@ -1,5 +1,5 @@
-"""Inputs that are read, or looked at, in a thread before their request reaches its model: what lies in regions of
-clients and what has very many strings. Nobody else waits meanwhile.
+"""Inputs that are read or validated in a thread before their request reaches its model: tensors in regions of clients
+and tensors of very many strings. The loop serves other requests meanwhile.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from naiad.shared_memory.tensor_ref import RegionTensor
 from naiad.tensor.packed_bytes import PackedStrings, as_strings, is_packed
 
 QUICK_BYTES: Final = 1 << 20
-"""Bytes that are copied on the event loop where the order of requests depends on it, which takes some 200 us."""
+"""Up to this size inputs are copied on the event loop to keep the order of a sequence, which takes some 200 us."""
 
 
 class DeferredInputs(NamedTuple):
-    """Inputs of one request that are to be read in a thread before it reaches its model, or to be checked there."""
+    """The inputs of one request that a thread reads or validates before the request reaches its model."""
 
     parts: Sequence[tuple[RegionInput, RegionPart]]
     strings: Mapping[str, PackedStrings]
@@ -35,17 +35,17 @@ class DeferredInputs(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The bytes to be read or checked."""
+        """The bytes to read or to validate."""
         return sum(part.byte_size for _, part in self.parts) + sum(packed.nbytes for packed in self.strings.values())
 
     @property
     def is_quick(self) -> bool:
-        """It may be read on the event loop if need be: little, no memory of devices, and no strings."""
+        """Whether the event loop may read it if need be: up to ``QUICK_BYTES``, no memory of devices, no strings."""
         is_memory = all(part.region.descriptor >= 0 and not given.dtype.is_bytes for given, part in self.parts)
         return is_memory and not self.strings and self.size <= QUICK_BYTES
 
     def read(self) -> dict[str, Array]:
-        """Read and check all of them.
+        """Read and validate all of them.
 
         Raises:
             NaiadError: one cannot be read, or is no tensor of its datatype.
@@ -57,13 +57,13 @@ class DeferredInputs(NamedTuple):
 
 
 def late_strings(request: InferRequest, spec: ModelSpec) -> DeferredInputs | None:
-    """The inputs of a request that are still to be checked; None when there are none."""
+    """The inputs of a request that are not validated yet; None if there are none."""
     found = unchecked(request.inputs)
     return DeferredInputs((), found, spec, request.id) if found else None
 
 
 def unchecked(inputs: Mapping[str, Array]) -> dict[str, PackedStrings]:
-    """The tensors of BYTES that are too long to be checked on the event loop."""
+    """The BYTES tensors that are too long to be validated on the event loop."""
     return {n: a for n, a in inputs.items() if is_packed(a) and not a.is_checked}
 
 
@@ -74,29 +74,32 @@ def submit_when_read(
     is_wanted: Callable[[], bool],
     then: Callable[[], object] = lambda: None,
 ) -> None:
-    """Read what is late and hand the request to its model; errors go to its ``respond``. The model is not closed
-    meanwhile. A request that is not wanted by then is answered all the same, for whoever counts it.
+    """Read the deferred inputs and submit the request to its model; errors go to its ``respond``. The model is not
+    closed meanwhile. An unwanted request still gets a response, because its exchange or call is counted until then.
 
-    ``then`` is called once the model has it, or will not get it; also before this returns, but not when this raises.
+    ``then`` is called once the model has the request, or will not get it; maybe before this returns, but not if this
+    raises.
 
     Raises:
-        QueueFullError: there is no room for what is to be read.
+        QueueFullError: there is no room for the inputs.
     """
 
     def submit(found: dict[str, Array]) -> None:
         try:
+            # ``then`` may release requests of the same sequence, so it runs whatever happens here.
             hand_over(found)
         finally:
             then()
 
     def hand_over(found: dict[str, Array]) -> None:
         _add(request, found)
-        # Reading took a while, and was no wait in a queue.
+        # The time of the reading must not count as time in the queue.
         request.queued_ns = monotonic_ns()
         if not is_wanted():
             refuse(CancelledError(f"{request_label(request.id)}the request was cancelled by its caller"))
             return
         try:
+            # This releases the reserved place itself, also when it raises.
             model.submit_reserved(request)
         except NaiadError as error:
             request.respond({}, error)
@@ -114,21 +117,24 @@ def submit_when_read(
             model.release()
 
     size = late.size
+    # Before the reading: a request without room must not cost a thread's time.
     model.check_room(size)
     if request.options.correlation_id and late.is_quick:
-        # The next request of its sequence must not overtake it; on a stream it does not overtake longer ones either.
+        # The next request of its sequence must not overtake it. On a stream it does not overtake longer inputs either.
         _add(request, late.read())
         model.submit(request)
         then()
     else:
+        # Reserves a place: a model that is unloaded meanwhile stays open until this request has ended.
         model.expect()
         run_off_loop(late.read, submit, fail, model.budget, size)
 
 
 def _add(request: InferRequest, found: Mapping[str, Array]) -> None:
-    """Add inputs that were read. Requests with the same terms have their inputs in one order, whatever was late."""
+    """Add inputs that were read. Requests with the same options have their inputs in one order, whatever came late."""
     inputs = {**request.inputs, **found}
     for given in request.options.regions.inputs if request.options.regions is not None else ():
+        # Moves it to the end: workers get the inputs of a batch by position, described once.
         inputs[given.name] = inputs.pop(given.name)
     request.inputs = inputs
     request.held_bytes = max(request.held_bytes, memory_of(inputs))

@@ -20,7 +20,7 @@ RESERVED_PREFIX: Final = "triton_"
 
 
 class AddedParameters:
-    """The parameters that all requests with one head get, and the plan that was last made for such a request."""
+    """The parameters that all requests with one head get, and the last plan that was made with them."""
 
     __slots__ = ("_given", "_made", "_names", "_parameters")
 
@@ -31,10 +31,10 @@ class AddedParameters:
         self._made: Any = None
 
     def added_to(self, plan: Plan) -> Plan:
-        """``plan`` with these parameters beside its own; of the same name they take its place.
+        """``plan`` with these parameters in addition to its own, of which they replace those with the same name.
 
         Raises:
-            InvalidArgumentError: one of its own has the name of one of these in another case.
+            InvalidArgumentError: a parameter of the plan has the name of one of these in another case.
         """
         if plan is not self._given:
             if plan.parameters:
@@ -44,7 +44,9 @@ class AddedParameters:
         return made
 
     def _check(self, given: Parameters) -> None:
-        """A model that looks for a header in any case could take what the body says for it."""
+        """Refuse names that differ in case alone: a model that folds case could take the body's word for a header
+        that a proxy vouches for.
+        """
         for name in given:
             if name not in self._parameters and name.lower() in self._names:
                 header = next(header for header in self._parameters if header.lower() == name.lower())
@@ -63,10 +65,10 @@ class HeaderForwarding:
         self._pattern = HeaderPattern(pattern)
 
     def choose(self, headers: Iterable[tuple[str, str]]) -> dict[str, str]:
-        """Those of ``headers`` that are forwarded, by name; of repeated ones the last.
+        """The headers that are forwarded, by name; of repeated ones the last counts.
 
         Raises:
-            InvalidArgumentError: one of them has a name that is reserved.
+            InvalidArgumentError: a forwarded header has a reserved name.
         """
         chosen = {name: value for name, value in headers if self._pattern.matches(name)}
         for name in chosen:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class WaitOwner(Protocol):
-    """The owner of an exchange or a call."""
+    """The owner of an exchange or a call: it is notified when the caller leaves."""
 
     def cancel(self) -> None:
         """The caller is gone."""
@@ -23,7 +23,7 @@ class WaitingCarrier(Protocol):
     """An exchange or a call whose request can wait.
 
     Attributes:
-        owner: cancelled when the caller goes.
+        owner: cancelled when the caller leaves.
     """
 
     owner: WaitOwner | None
@@ -52,7 +52,7 @@ class LoadWait:
         self._carrier.owner = self
 
     def cancel(self) -> None:
-        """The caller is gone, or has ended its side: then it can still read this response."""
+        """The caller is gone, or has ended only its own direction: then it can still read this response."""
         if self._waiting is not None:
             self._waiting.leave()
             self._waiting = None
@@ -60,7 +60,7 @@ class LoadWait:
 
     def _end(self, error: NaiadError | None) -> None:
         self._waiting = None
-        # Before the request is handled again: that makes it the owner.
+        # Before the retry, which makes the request the owner.
         self._carrier.owner = None
         if error is not None:
             self._fail(error)

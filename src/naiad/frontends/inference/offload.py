@@ -15,13 +15,13 @@ from naiad.scheduling.admission import RequestBudget
 log = logging.getLogger(__name__)
 
 OFF_LOOP_BYTES: Final = 1 << 16
-"""More bytes than this are compressed and decompressed in a thread: they would block the loop."""
+"""More bytes than this are compressed and decompressed in a thread; on the loop they would block it."""
 
 _Outcome = TypeVar("_Outcome")
 
 
 def use_one_thread(loop: asyncio.AbstractEventLoop) -> None:
-    """Give ``loop`` the one thread that does its work: what is begun first ends first. The loop ends it at its end."""
+    """Give ``loop`` an executor of one thread, so that work ends in the order of its start. The loop closes it."""
     loop.set_default_executor(ThreadPoolExecutor(1, "naiad-off-loop"))
 
 
@@ -32,10 +32,10 @@ def run_off_loop(
     budget: RequestBudget,
     size: int,
 ) -> None:
-    """Do ``work`` in the loop's own thread, one after the other, then tell ``done`` or ``failed`` on the loop.
+    """Do ``work`` in the offload thread, after earlier work, then call ``done`` or ``failed`` on the loop.
 
-    ``work`` must touch nothing that the loop changes. Until it is done it counts in ``budget``, with the ``size`` bytes
-    that it is about.
+    ``work`` must touch nothing that the loop changes. Until it is done ``budget`` counts it as a request of ``size``
+    bytes.
     """
     budget.take(size)
     future = asyncio.get_running_loop().run_in_executor(None, work)
@@ -48,7 +48,9 @@ def _tell(
     let_go: Callable[[], None],
     future: asyncio.Future[_Outcome],
 ) -> None:
+    # Before the callback: it may submit the request, which counts the same bytes anew.
     let_go()
+    # Only the end of the loop cancels it.
     if future.cancelled():
         return
     error = future.exception()

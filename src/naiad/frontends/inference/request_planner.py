@@ -20,28 +20,29 @@ from naiad.wire.v2.header import InferHeader, InputHeader
 from naiad.wire.v2.plan import MAX_PLANS, BinaryInput, InferPlan, OutputFormats
 
 AT_ONCE: Final = 1 << 12
-"""How many classes the event loop finds at once, which takes some 2 ms; more are found in a thread."""
+"""The classes that are found on the event loop, which takes some 2 ms; more are found in a thread."""
 
 AT_ONCE_DECOUPLED: Final = 1 << 16
-"""The same for the responses of decoupled models, which must not overtake each other; more are refused."""
+"""The same for responses of decoupled models, which must not overtake each other in a thread; more are refused."""
 
 _Plan = TypeVar("_Plan", bound=InferPlan[Any])
 
 
 class Planner(Generic[_Plan]):
-    """Makes plans of the class ``kind`` for one loaded model, which stands in ``model``.
+    """Makes plans of the class ``kind`` for one loaded model, the attribute ``model``.
 
-    Requests that carry their data in the description never have the same bytes twice, but mostly the same form: what
-    was checked once is kept by form.
+    Requests that carry their data in the description never have the same bytes twice, but mostly the same schema: a
+    plan is cached by schema.
     """
 
     def __init__(self, model: ServingModel, kind: type[_Plan]) -> None:
         self.model = model
         self._kind = kind
+        # Belongs to one loaded model: another one may have other inputs.
         self._forms: dict[object, _Plan] = BoundedDict(MAX_PLANS)
 
     def plan(self, header: InferHeader, offsets: Mapping[str, int]) -> _Plan:
-        """The plan for a request, a kept one if there is one; arguments and errors as ``make``."""
+        """The plan for a request, a cached one if there is one; arguments and errors as ``make``."""
         form = header.form()
         plan = self._forms.get(form)
         if plan is None:
@@ -50,14 +51,15 @@ class Planner(Generic[_Plan]):
         return plan
 
     def _of_another_sequence(self, header: InferHeader) -> _Plan | None:
-        """The plan for a request if there is one for a request that differs in its sequence alone."""
+        """The plan for a request that differs from an earlier one in its sequence alone; None if there is none."""
         if not header.sequence_id:
             return None
+        # Each sequence has another id, so without this the first requests of every sequence are validated in full.
         found = self._forms.get(header.form(of_any_sequence=True))
         return None if found is None else found.in_sequence(header.sequence_id)
 
     def _keep(self, form: object, plan: _Plan, header: InferHeader) -> None:
-        # Inputs were found to be the model's; outputs may be named any number of times.
+        # The key must be bounded: the inputs are the model's, but an output may be named any number of times.
         if form is None or len(header.outputs or ()) > len(plan.outputs) or _has_long_names(plan.regions):
             return
         self._forms[form] = plan
@@ -65,11 +67,11 @@ class Planner(Generic[_Plan]):
             self._forms[header.form(of_any_sequence=True)] = plan
 
     def make(self, header: InferHeader, offsets: Mapping[str, int]) -> _Plan:
-        """Check a request against its model and note all that the next one with the same description needs.
+        """Check a request against its model and make the plan, which serves later ones with the same description.
 
         Args:
             header: the description.
-            offsets: of each binary input, where it lies behind the description.
+            offsets: for each binary input its offset in bytes behind the description.
 
         Raises:
             InvalidArgumentError: the request does not fit the model.
@@ -80,7 +82,7 @@ class Planner(Generic[_Plan]):
         asked = {o.name: o.binary for o in wanted}
         inputs: list[BinaryInput] = []
         size = 0
-        # As in ``check_request``, the reference meets the inputs in the reverse of the order sent.
+        # As in ``check_request``: the reference checks the inputs in the reverse order, and reports the first error.
         for given in header.inputs[::-1]:
             if given.binary_size is not None and not given.dtype.is_bytes:
                 check_size(spec, given.name, given.elements * given.dtype.itemsize, given.binary_size, header.id)
@@ -97,6 +99,7 @@ class Planner(Generic[_Plan]):
             RequestOptions(
                 names,
                 fit.rows,
+                # Requests with regions and requests without never run in one batch.
                 fit.shape_key if regions is None else ("regions", fit.shape_key),
                 header.parameters,
                 header.priority,
@@ -114,12 +117,13 @@ class Planner(Generic[_Plan]):
             size,
             header.empty_final,
         )
+        # BYTES may be too many to validate on the loop, so their requests leave the fast path.
         plan.is_special = plan.is_special or any(given.dtype.is_bytes for given in header.inputs)
         return plan
 
 
 def _regions(spec: ModelSpec, header: InferHeader) -> RegionOptions | None:
-    """The regions that a request names; None for none."""
+    """The regions that a request names; None if it names none."""
     inputs = []
     for given in header.inputs:
         if given.region is None:
@@ -135,6 +139,7 @@ def _regions(spec: ModelSpec, header: InferHeader) -> RegionOptions | None:
 def _has_long_names(regions: RegionOptions | None) -> bool:
     if regions is None:
         return False
+    # A name may be as long as a request; cached plans keep names.
     named = [i.ref for i in regions.inputs] + [ref for _, ref in regions.outputs]
     return any(len(ref.region) > LONGEST_NAME for ref in named)
 
@@ -150,15 +155,16 @@ def _classes(spec: ModelSpec, counts: Mapping[str, int]) -> Classes | None:
 
 
 def read_bytes(given: InputHeader | RegionInput, spec: ModelSpec, raw: bytes | memoryview, request_id: str) -> Array:
-    """A BYTES input from its serialised form. A large one stays packed, and is checked by whoever hands the request on.
+    """A BYTES input from its serialised form. A large tensor stays packed; many strings are validated by the submitter.
 
     Raises:
-        InvalidArgumentError: a length runs past the end, or the number of elements is not that of the shape.
+        InvalidArgumentError: a length runs past the end, or the number of elements does not match the shape.
     """
     place = f"inference input '{given.name}' for model '{spec.name}'"
     try:
         if given.elements < PACKED_STRINGS and len(raw) < PACKED_BYTES:
             return decode_bytes(raw, given.elements, place).reshape(given.shape)
+        # As objects, ten million strings held the loop up for 20 s: a large tensor keeps its serialised form.
         packed = PackedStrings(raw, given.shape, place, is_checked=False)
         if given.elements <= AT_ONCE_STRINGS:
             packed.check()

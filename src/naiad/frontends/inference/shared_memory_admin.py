@@ -14,10 +14,10 @@ Done = Callable[[NaiadError | None], None]
 
 
 def register_cuda(engine: Engine, name: str, handle: bytes, device_id: int, byte_size: int, done: Done) -> None:
-    """Register memory of a device, then call ``done``, with the error if that is not possible.
+    """Register memory of a device, then call ``done``, with the error if that fails.
 
     Raises:
-        NaiadError: it is not even tried.
+        NaiadError: the name or the handle is refused at once; ``done`` is not called.
     """
     registry = engine.regions
     registry.check_new(name)
@@ -31,4 +31,5 @@ def register_cuda(engine: Engine, name: str, handle: bytes, device_id: int, byte
         else:
             done(None)
 
+    # Opening the handle talks to the driver, so it is done in a thread; the registry belongs to the loop.
     run_off_loop(partial(CudaRegion, name, handle, device_id, byte_size), add, done, engine.budget, 0)

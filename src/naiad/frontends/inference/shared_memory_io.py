@@ -1,8 +1,8 @@
-"""Requests whose tensors lie in regions of clients: what is read before they reach their model, and what is written
-behind it.
+"""Requests with tensors in regions of clients: inputs that are read before the model has the request, outputs that are
+written after it.
 
 Large tensors of fixed-size elements are left to the model's thread or process, which reads them where it needs them and
-writes its outputs itself. The rest is done here: small tensors at once, others in the loop's thread for what is long.
+writes its outputs itself. The rest is done here: small tensors at once, others in the offload thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from naiad.shared_memory.spec import RegionInput
 from naiad.shared_memory.tensor_ref import RegionTensor, RegionUse, as_array
 
 AT_ONCE_BYTES: Final = 1 << 16
-"""Bytes that are read or written on the event loop itself, which takes some 10 us."""
+"""Up to this size tensors are read or written on the event loop itself, which takes some 10 us."""
 _AT_ONCE_STRINGS: Final = 64
 MAX_UNPLACED: Final = 1024
 """Responses to one request that may wait for the one before them to be written."""
@@ -44,7 +44,7 @@ class SharedMemoryIO:
 
     Attributes:
         use: the places of the outputs, and the inputs that the model reads itself.
-        deferred: the inputs that are still to be read; None when all are there.
+        deferred: the inputs that are not read yet; None when all are there.
     """
 
     __slots__ = ("deferred", "use")
@@ -54,7 +54,7 @@ class SharedMemoryIO:
         self.deferred = deferred
 
     def submit(self, request: ClientRequest) -> None:
-        """Submit ``request`` to its model, once all is read that the model does not read itself.
+        """Submit ``request`` to its model, after the inputs that the model does not read itself.
 
         Raises:
             NaiadError: the model refuses it.
@@ -75,7 +75,7 @@ class SharedMemoryIO:
             return
 
         def done(problem: NaiadError | None) -> None:
-            # Classes may be found later, and then the request responds once more.
+            # Classification in a thread makes the request respond once more.
             use.is_placed = True
             deliver(request, outputs, problem)
 
@@ -102,7 +102,7 @@ class OrderedOutputs:
     def add(
         self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool, deliver: DeliverPart
     ) -> bool:
-        """Deliver a response once its turn has come; False when too many wait, and then none is delivered any more.
+        """Deliver a response in its turn; False when too many wait, and then none is delivered any more.
 
         ``deliver`` takes responses as ``InferRequest.respond_part`` does. It is not an attribute: it leads back to the
         request, and a region is closed only once nothing refers to it, which must not wait for the cycle collector.
@@ -116,7 +116,7 @@ class OrderedOutputs:
         return True
 
     def _resume(self, deliver: DeliverPart) -> None:
-        # A write that ends at once calls back from within this loop, which then goes on by itself.
+        # A write that ends at once calls ``_placed`` from within this loop, which continues by itself.
         self._is_delivering = True
         while self._waiting and not self._is_writing:
             outputs, error, final = self._waiting[0]
@@ -130,8 +130,10 @@ class OrderedOutputs:
 
     def _placed(self, deliver: DeliverPart, problem: NaiadError | None) -> None:
         if not self._waiting:
+            # ``add`` has cleared the queue because too many waited: the request is over.
             return
         outputs, _, final = self._waiting.popleft()
+        # Before the flag is cleared: a response that this brings about must not start another write.
         deliver(None if problem is not None else outputs, problem, final)
         self._is_writing = False
         if not self._is_delivering:
@@ -139,10 +141,10 @@ class OrderedOutputs:
 
 
 def open_regions(request: InferRequest, registry: RegionRegistry, model: ServingModel) -> SharedMemoryIO:
-    """Look up the regions of a request, add the inputs that need no thread, and count what it holds by then.
+    """Look up the regions of a request, add the inputs that need no thread, and update ``held_bytes``.
 
     Raises:
-        NaiadError: there is no such region, or a part is not inside it, or what was read is not right.
+        NaiadError: there is no such region, a part is not inside it, or an input is malformed.
     """
     registry.check_allowed()
     options = request.options.regions
@@ -168,10 +170,14 @@ def open_regions(request: InferRequest, registry: RegionRegistry, model: Serving
         parts.append(part)
         size = part.byte_size
         if size > SPARSE_BYTES:
+            # A sparse file of a terabyte costs its client nothing; reading its zeros would cost the server all its
+            # memory.
             part.region.check_filled(size)
         if part.region.descriptor < 0:
+            # Memory of a device: it has no descriptor, and copying it would hold the loop up.
             late.append((given, part))
         elif size >= model.regions_from and not dtype.is_bytes:
+            # A placeholder: the model reads the region itself, straight into its batch.
             inputs[name] = unread[name] = as_array(RegionTensor(part, dtype.numpy, shape))
         elif size <= AT_ONCE_BYTES:
             inputs[name] = read_region(given, part, model.spec, request.id)
@@ -180,6 +186,7 @@ def open_regions(request: InferRequest, registry: RegionRegistry, model: Serving
     request.inputs = inputs
     request.held_bytes = max(request.held_bytes, memory_of(inputs))
     use = RegionUse({name: registry.part(ref) for name, ref in options.outputs}, parts)
+    # Only a look-up that copied nothing may serve another request, and sparse parts are checked each time.
     if len(unread) == len(options.inputs) and all(array.nbytes <= SPARSE_BYTES for array in unread.values()):
         registry.keep(LookedUp(options, model.regions_from, unread, use.outputs))
     strings = unchecked(inputs)
@@ -192,7 +199,7 @@ def place(
     done: Callable[[NaiadError | None], None],
     budget: RequestBudget,
 ) -> None:
-    """Write the outputs that are not in their places yet, then call ``done``, now or later."""
+    """Write the outputs to their places, then call ``done``: little data at once, more in the offload thread."""
     if _is_quick(use, outputs):
         try:
             use.place(outputs)
@@ -217,7 +224,7 @@ def _is_quick(use: RegionUse, outputs: Mapping[str, Array]) -> bool:
             continue
         if part.region.descriptor < 0 and array.nbytes:
             return False
-        # The size of strings is not known; few are not long to look at.
+        # The size of strings is unknown until they are looked at, which is quick for a few.
         is_long = array.dtype == np.object_ and array.nbytes > _AT_ONCE_STRINGS * array.dtype.itemsize
         size += AT_ONCE_BYTES + 1 if is_long else array.nbytes
     return size <= AT_ONCE_BYTES

@@ -1,4 +1,4 @@
-"""The families of the metrics page that the reference does not have, out of the engine: shadows, memory, demand."""
+"""The metric families that the reference does not have, read from the engine: shadows, memory, load on demand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def own_families(engine: Engine) -> Iterator[str]:
-    """Each family as it is written."""
+    """Each family as text."""
     yield from shadows.blocks(engine.routes.shadows())
     yield from memory.blocks(_memory(engine))
 

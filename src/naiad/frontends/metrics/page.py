@@ -13,9 +13,9 @@ from naiad.wire.http1.head import RequestHead
 
 
 class MetricsApplication:
-    """Answers the requests of the metrics port from the engine's own counters, read when asked for.
+    """Answers the requests of the metrics port from the engine's own counters, which it reads at each scrape.
 
-    ``custom`` holds what models count themselves, ``cache`` what the response cache does.
+    ``custom`` holds the metrics of the models themselves, ``cache`` the figures of the response cache.
     """
 
     def __init__(

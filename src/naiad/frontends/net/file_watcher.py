@@ -1,7 +1,7 @@
-"""Files that are read again while the server runs, once they have changed or somebody asks for it: keys, certificates.
+"""Files that are read again while the server runs, when they change or on request: API keys and certificates.
 
-A thread looks at them and reads them. What was read takes effect on the loop in one step; files that cannot be used
-leave everything as it was.
+A thread checks and reads them. Their new content takes effect on the loop in one step; files that cannot be used change
+nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from naiad.errors import NaiadError
 logger = logging.getLogger("naiad")
 
 LOOK_S: Final = 5.0
-"""How often the files are looked at."""
+"""The time between two checks of the files."""
 
 Mark = tuple[object, ...]
 Apply = Callable[[], object]
@@ -28,7 +28,7 @@ Apply = Callable[[], object]
 
 @dataclass(slots=True)
 class _Files:
-    """Files that are used together, and how they looked when they were read."""
+    """Files that are used together, and their marks at the time when they were read."""
 
     what: str
     paths: tuple[str, ...]
@@ -37,14 +37,15 @@ class _Files:
 
 
 class FileReloader:
-    """Watches files for as long as the server runs. To be used on the loop.
+    """Watches files for as long as the server runs. Used on the event loop.
 
     Args:
         paths: the files that ``add`` may name, before they are read for the first time.
-        look_s: how often they are looked at, in seconds.
+        look_s: the time between two checks, in seconds.
     """
 
     def __init__(self, paths: Iterable[str], look_s: float = LOOK_S) -> None:
+        # Taken before the files are read for the first time: the first check finds a change since then.
         self._marks = {path: _look(path) for path in paths}
         self._look_s = look_s
         self._files: list[_Files] = []
@@ -54,13 +55,13 @@ class FileReloader:
         self._is_closed = False
 
     def add(self, what: str, paths: Iterable[str], read: Callable[[], Apply]) -> None:
-        """Watch these files, too; before ``start``.
+        """Watch these files too; called before ``start``.
 
         Args:
-            what: what they hold, for the log.
-            paths: where they lie; "" for none.
-            read: read and check them, in a thread; gives back what makes them take effect, which the loop does. It
-                raises a ``NaiadError`` when they cannot be used.
+            what: a description of their content, for the log.
+            paths: their paths; "" for none.
+            read: reads and checks them, in the thread. It returns the function that puts them to use, which the loop
+                calls, and raises a ``NaiadError`` when they cannot be used.
         """
         named = tuple(filter(None, paths))
         self._files.append(_Files(what, named, read, tuple(self._marks[path] for path in named)))
@@ -78,12 +79,12 @@ class FileReloader:
             self._thread.start()
 
     def ask(self) -> None:
-        """Read all of them again, whether they have changed or not."""
+        """Read all files again, whether they have changed or not."""
         self._is_asked = True
         self._wakes.set()
 
     def close(self) -> None:
-        """Stop; what is being read takes no effect any more."""
+        """Stop; a file that is being read takes no effect any more."""
         self._is_closed = True
         self._wakes.set()
 
@@ -94,11 +95,14 @@ class FileReloader:
             self._wakes.wait(self._look_s)
             if self._is_closed:
                 return
+            # Cleared before the flag is read: a call of ``ask`` in between is seen now or in the next round.
             self._wakes.clear()
             is_asked, self._is_asked = self._is_asked, False
             for files in self._files:
                 mark = tuple(map(_look, files.paths))
                 if is_asked or mark != files.mark:
+                    # Set before the reading: a change meanwhile is found by the next check, and a broken file is
+                    # reported once.
                     files.mark = mark
                     self._read(files, loop)
 
@@ -119,6 +123,7 @@ class FileReloader:
     # On the loop
 
     def _apply(self, what: str, apply: Apply) -> None:
+        # ``close`` may have been called since the thread scheduled this.
         if not self._is_closed:
             apply()
             logger.info("%s were read again", what)

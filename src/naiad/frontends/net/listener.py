@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from naiad.clock import Clock
 
 BACKLOG: Final = 2048
+# Connections have no timers: one sweep of the listener counts the seconds of all of them.
 SWEEP_SECONDS: Final = 1.0
 _NS_PER_S: Final = 1_000_000_000
 _SERVICES: Final = {"--http-port": "HTTP", "--grpc-port": "GRPC", "--metrics-port": "Metrics"}
@@ -29,8 +30,8 @@ class ServedConnection(Protocol):
     """A connection, as its listener uses it.
 
     Attributes:
-        quiet: seconds since something happened; the listener's sweep counts it up.
-        patience: from how many quiet seconds on ``check_time`` is called.
+        quiet: seconds without an event; the listener's sweep counts it up.
+        patience: the quiet seconds after which ``check_time`` is called.
     """
 
     quiet: int
@@ -63,13 +64,13 @@ class Service(Protocol):
 
     @property
     def connections(self) -> Collection[Any]:
-        """Each a ``ServedConnection``, those that are being closed included."""
+        """Each a ``ServedConnection``; closing connections included."""
 
     def age(self, seconds: int) -> None:
         """Note that time has passed."""
 
     def forget_heads(self) -> None:
-        """Forget what request heads lead to."""
+        """Forget the handlers of known request heads."""
 
 
 class Acceptor(Protocol):
@@ -126,7 +127,7 @@ class Listener:
 
     @property
     def connection_count(self) -> int:
-        """Open connections, those that are being closed included."""
+        """The number of open connections, closing ones included."""
         return len(self._service.connections)
 
     async def start(self) -> None:
@@ -136,6 +137,7 @@ class Listener:
             OptionError: the address is unknown or the port cannot be used; nothing stays open.
         """
         loop = asyncio.get_running_loop()
+        # Before a socket is open: a connection asks for its buffer as soon as it is made.
         self._service.shared_buffer = _reads_in_one_step(loop)
         self._service.gathers_writes = _is_uvloop(loop)
         for opened in await self._open_sockets(loop):
@@ -166,20 +168,23 @@ class Listener:
         Returns False when some were still open after ``timeout_s`` seconds; these are dropped.
         """
         self.stop_accepting()
+        # Peers that were accepted just before may still become connections: they see this.
         self._service.draining = True
         emptied = asyncio.Event()
         self._service.on_empty = emptied.set
+        # A copy: a connection that closes at once leaves the set.
         for connection in list(self._service.connections):
             connection.drain()
         if self._service.connections:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(emptied.wait(), timeout_s)
+        # The timeout alone does not decide: the last connection may have ended in the same turn.
         in_time = not self._service.connections
         self.abort()
         return in_time
 
     def abort(self) -> None:
-        """Drop everything that is open, answers that were not sent included."""
+        """Drop all open connections, with the responses that were not sent."""
         self.stop_accepting()
         self._service.draining = True
         if self._sweep_timer is not None:
@@ -194,6 +199,7 @@ class Listener:
         passed_s = now_s - self._swept_s
         if passed_s <= 0:
             return
+        # Whole seconds: the rest of a second counts in the next sweep.
         self._swept_s = now_s
         self._service.age(passed_s)
         for connection in list(self._service.connections):
@@ -202,6 +208,7 @@ class Listener:
                 connection.check_time()
 
     def _sweep_again(self) -> None:
+        # Armed first: a sweep that raises must not be the last one.
         self._sweep_timer = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep_again)
         self.sweep()
 
@@ -223,8 +230,10 @@ class Listener:
             ) from error
         opened: list[socket.socket] = []
         try:
+            # getaddrinfo may return an address twice, and binding it again would fail.
             for family, _, _, _, address in dict.fromkeys(found):
                 opened.append(self._open_socket(family, (address[0], self._port, *address[2:])))
+                # For port 0 the system chooses one for the first address; the others get the same.
                 self._port = opened[0].getsockname()[1]
         except OSError as error:
             for one in opened:
@@ -236,8 +245,11 @@ class Listener:
         opened = socket.socket(family, socket.SOCK_STREAM)
         try:
             if family == socket.AF_INET6:
+                # Each family has a socket of its own; otherwise ``::`` would take the port of IPv4 as well.
                 opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             if os.name == "posix":
+                # A restart does not wait for old connections in TIME_WAIT. On Windows the option would share the port
+                # instead.
                 opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if self._reuse_port:
                 opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -1,4 +1,4 @@
-"""The TLS settings of a listener, out of PEM files."""
+"""The TLS settings of a listener, read from PEM files."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PROTOCOLS: Final = ("h2",)
-"""What is negotiated (ALPN, RFC 9113 section 3.2). A client that offers none, or others only, gets no response to that
-and is refused as soon as it does not speak HTTP/2."""
+"""The protocols that are negotiated by default (ALPN, RFC 9113 section 3.2). A client that offers none of them still
+completes the handshake; its connection is refused as soon as it does not speak HTTP/2."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """The options that name the files, for the texts of errors."""
+    """The names of the options that name the files; error texts contain them."""
 
     cert: str
     key: str
@@ -39,16 +39,16 @@ def ssl_context(
     """The settings for a server: TLS 1.2 and later, and ``protocols`` (HTTP/2 only, as gRPC needs it).
 
     ``cert`` and ``key`` are PEM files: the server's certificate, followed by the ones that lead to a root, and its
-    private key. ``root`` holds the certificates of the authorities that clients' certificates must come from; it is
-    used with ``mutual`` only, which demands such a certificate of every client. ``port`` is what the names of the
-    options begin with.
+    private key. ``root`` holds the certificates of the authorities that must have signed a client's certificate; it is
+    used with ``mutual`` only, which demands such a certificate of every client. ``port`` is the prefix of the options'
+    names.
 
     Raises:
         OptionError: a file is missing, unreadable or not what it should be.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # A client could make the server compute without end by asking for new keys (TLS 1.2).
+    # In TLS 1.2 a client could keep the server computing by requesting new keys again and again.
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(protocols)
     names = _Names(f"--{port}-server-cert", f"--{port}-server-key", f"--{port}-root-cert")
@@ -59,11 +59,13 @@ def ssl_context(
 
 
 def _load_identity(context: ssl.SSLContext, cert: str, key: str, names: _Names) -> None:
+    # Checked before OpenSSL reads the files: its errors name neither the option nor the file.
     if "CERTIFICATE" not in _pem(names.cert, cert, "the server's certificate"):
         raise OptionError(f"{names.cert}: {cert} holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)")
     if "PRIVATE KEY" not in _pem(names.key, key, "the server's private key"):
         raise OptionError(f"{names.key}: {key} holds no private key in PEM form (-----BEGIN PRIVATE KEY-----)")
     try:
+        # With a callback OpenSSL does not ask for the password of an encrypted key on the terminal.
         context.load_cert_chain(cert, key, partial(_no_password, names.key))
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
@@ -93,6 +95,7 @@ def _pem(option: str, path: str, meaning: str) -> str:
     if not path:
         raise OptionError(f"{option} is missing: name the PEM file of {meaning}")
     try:
+        # A binary file (DER) must be refused for what it lacks, so decoding it must not fail.
         return Path(path).read_text(encoding="ascii", errors="replace")
     except OSError as error:
         raise OptionError(f"{option}: cannot read {path}: {error.strerror or error}") from error

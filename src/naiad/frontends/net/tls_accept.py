@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_HANDSHAKES: Final = 512
-"""How many handshakes may be under way; a further one ends the oldest."""
+"""The handshakes that may be in flight at a time; a further one cancels the oldest."""
 HANDSHAKE_S: Final = 10.0
 SHUTDOWN_S: Final = 10.0
-"""How long a connection that is being closed may take for what it still has to send and for TLS's own goodbye."""
+"""The time that a closing connection has to send its last bytes and to exchange TLS's close_notify."""
+# asyncio's own servers pause for as long.
 _NO_RESOURCES_S: Final = 1.0
 _LOG_GAP_S: Final = 1.0
 
@@ -26,8 +27,9 @@ _LOG_GAP_S: Final = 1.0
 class TlsAcceptor:
     """Accepts on a listening socket, which it owns from now on, and makes a protocol of each finished handshake.
 
-    The loops' own TLS servers neither bound nor show the handshakes under way, and a peer that opens many and says
-    nothing would cost a file each. Here the oldest one has to go: clients that keep talking are done sooner.
+    The loops' own TLS servers neither bound nor show the handshakes in flight, and a peer that opens many and says
+    nothing would cost a file descriptor each. Here the oldest handshake is cancelled: clients that keep talking are
+    done sooner.
 
     Attributes:
         context: the TLS settings of the next handshake.
@@ -40,12 +42,13 @@ class TlsAcceptor:
         self._listening = listening
         self.context = context
         self._connect = connect
+        # A dict keeps the order in which they began, so the first one is the oldest.
         self._handshakes: dict[asyncio.Task[None], None] = {}
         self._next_log_s = 0.0
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
     def close(self) -> None:
-        """Stop accepting and end the handshakes under way; the sockets close in the next turns of the loop."""
+        """Stop accepting and cancel the handshakes in flight; the sockets close in the next turns of the loop."""
         self._accepting.cancel()
         for handshake in list(self._handshakes):
             handshake.cancel()
@@ -59,18 +62,23 @@ class TlsAcceptor:
                 except ConnectionError:
                     continue  # the peer was gone before it was accepted
                 except OSError as error:
+                    # Most likely there is no file descriptor left. Without a pause this loop would spin on the waiting
+                    # peer.
                     log.error("cannot accept connections for %g s: %s", _NO_RESOURCES_S, error)
                     await asyncio.sleep(_NO_RESOURCES_S)
                     continue
                 self._begin(peer)
-                # Accepting may succeed at once many times over: everybody else gets a turn in between.
+                # While peers wait, accepting succeeds without a turn of the loop: the other connections get one here.
                 await asyncio.sleep(0)
         finally:
+            # Not in ``close``: the loop watches the descriptor until this task has ended.
             self._listening.close()
 
     def _begin(self, peer: socket.socket) -> None:
         if len(self._handshakes) >= MAX_HANDSHAKES:
             oldest = next(iter(self._handshakes))
+            # Removed here, not in ``_end``, which runs in a later turn: the next peer must not find it as the oldest
+            # again.
             del self._handshakes[oldest]
             oldest.cancel()
         task = asyncio.get_running_loop().create_task(self._shake_hands(peer))
@@ -80,7 +88,7 @@ class TlsAcceptor:
     def _end(self, peer: socket.socket, task: asyncio.Task[None]) -> None:
         self._handshakes.pop(task, None)
         if task.cancelled():
-            # One that was cancelled before its first step has no transport that would close the socket.
+            # A handshake that was cancelled before its first step has no transport that would close the socket.
             peer.close()
 
     async def _shake_hands(self, peer: socket.socket) -> None:
@@ -94,6 +102,8 @@ class TlsAcceptor:
                 ssl_shutdown_timeout=SHUTDOWN_S,
             )
         except OSError as error:
+            # SSLError and the error for a handshake that takes too long are OSErrors. The transport has closed the
+            # socket.
             self._report(error)
 
     def _report(self, error: OSError) -> None:

@@ -1,7 +1,7 @@
 """One RPC of grpcio as a ``Call``. grpcio is imported inside functions, so that a server without it needs no package.
 
-grpcio hands out a coroutine context that is read from and written to one step at a time. Services call plain methods.
-So the RPC's own task writes what a service has put into a queue, and for a stream of requests a second task reads.
+grpcio's context is read and written by coroutines, one step at a time, but services call plain methods. So the RPC's
+own task writes the messages that a service has queued, and for a stream of requests a second task reads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 CONGESTED_BYTES: Final = 1 << 18
 DRAINED_BYTES: Final = 1 << 16
-# A caller's own deadline may be earlier by so much: on its way it is rounded up.
+# The caller's own deadline may be earlier by this time, because it is rounded up on its way.
 _ROUNDED_S: Final = 0.02
 
 
@@ -64,7 +64,7 @@ class GrpcioCall:
         self._reading = asyncio.Event()
         self._reading.set()
 
-    # What a service uses
+    # Called by services
 
     @property
     def metadata(self) -> Mapping[str, str]:
@@ -83,6 +83,7 @@ class GrpcioCall:
     def send(self, parts: Sequence[Buffer], size: int) -> None:
         """Send one message."""
         if not self.ended:
+            # grpcio takes bytes only.
             message = b"".join(parts)
             self._queue.append(message)
             self._queued_bytes += len(message)
@@ -90,7 +91,7 @@ class GrpcioCall:
             self._arrived.set()
 
     def finish(self, code: int = 0, text: str = "") -> None:
-        """End the call with a status, after what was sent before."""
+        """End the call with a status, after the messages that were sent before."""
         if not self.ended:
             self._status = (code, text)
             self._end()
@@ -104,7 +105,7 @@ class GrpcioCall:
         """Read messages again."""
         self._reading.set()
 
-    # What carries it
+    # Called by grpcio
 
     async def run(self, method: Method) -> None:
         """Let a method work on this call; returns or raises when grpcio may end it."""
@@ -116,6 +117,7 @@ class GrpcioCall:
                 await self._read_one(method)
             await self._write(method.compressed)
         finally:
+            # grpcio cancels this task when the caller is gone; after a finished call it does nothing.
             self._give_up()
             if reader is not None:
                 await self._end_reading(reader)
@@ -136,7 +138,7 @@ class GrpcioCall:
         try:
             message = await self._context.read()
         except BaseError:
-            # The caller vanished before it had said anything.
+            # The caller vanished before it sent its message.
             self._give_up()
             return
         if message is EOF:
@@ -154,7 +156,7 @@ class GrpcioCall:
             try:
                 message = await self._context.read()
             except BaseError:
-                # The call has ended meanwhile: by our own status, or because the server stopped.
+                # The call has ended meanwhile, by its own status or because the server stopped.
                 return
             if self.ended:
                 return
@@ -162,6 +164,7 @@ class GrpcioCall:
                 self._guarded(receiver.end)
                 return
             self._guarded(receiver.receive, message)
+            # Waits while the call is paused: one message is read ahead at most.
             await self._reading.wait()
 
     def _guarded(self, work: Callable[..., Any], *arguments: Any) -> Any:
@@ -175,13 +178,13 @@ class GrpcioCall:
             return None
 
     async def _write(self, compressed: bool) -> None:
-        """Write what the service sends until the call has ended, or nobody is there to read it."""
+        """Write the messages of the service until the call has ended, or its caller is gone."""
         from grpc.aio import InternalError
 
         try:
             await self._write_all(compressed)
         except InternalError:
-            # The caller vanished while it was written to.
+            # The caller vanished during the write.
             self._give_up()
 
     async def _write_all(self, compressed: bool) -> None:
@@ -194,10 +197,12 @@ class GrpcioCall:
                 self._written(len(message))
             if self.ended:
                 break
+            # No await lies between the empty queue and this, so no message is missed.
             self._arrived.clear()
             await self._arrived.wait()
         code, text = self._status or (0, "")
         if code:
+            # abort ends the task with an exception, so it comes last. Status OK needs no call: returning sends it.
             await self._context.abort(_status_code(code), shorten_text(text))
 
     def _written(self, size: int) -> None:
@@ -213,13 +218,14 @@ class GrpcioCall:
         """The caller is gone, unless the call was finished before."""
         if not self.ended:
             self._tell_owner()
+            # Nobody reads them; the queue may hold large messages.
             self._queue.clear()
             self._end()
 
     def _tell_owner(self) -> None:
         owner, self.owner = self.owner, None
         if owner is not None:
-            # grpcio does not tell a caller that cancels from one that is gone.
+            # grpcio does not distinguish a caller that cancels from one that disconnects.
             left_s = self._context.time_remaining()
             if left_s is not None and left_s <= _ROUNDED_S:
                 self._cancelled.deadline += 1
@@ -234,13 +240,14 @@ class GrpcioCall:
         self.ended = True
         self.owner = None
         self._arrived.set()
+        # A reader that waits while the call is paused must notice the end.
         self._reading.set()
 
     async def _end_reading(self, reader: asyncio.Task[None]) -> None:
-        """Wait until nothing reads any more: grpcio must not be asked for a message once its call is gone.
+        """Wait until no read is pending: grpcio must not be asked for a message once its call is gone.
 
-        A read ends by itself when the caller is gone or has got an error. Only before status OK it has to be
-        cancelled, which could cost the memory of a message that arrives just then.
+        A read ends by itself when the caller is gone or has received an error. Only before status OK it must be
+        cancelled, which could leak a message that arrives just then.
         """
         if self._status is not None and self._status[0] == 0:
             reader.cancel()
@@ -251,7 +258,7 @@ class CallsInFlight:
     """grpcio's handler of all calls: carries them to the methods of a table, by path.
 
     Attributes:
-        refusal: the status that new calls get instead, when not None.
+        refusal: if not None, the status that refuses new calls.
         idle: set while no call is in flight.
     """
 
@@ -265,13 +272,13 @@ class CallsInFlight:
         self.idle.set()
 
     def stop(self) -> None:
-        """Refuse new calls, and let those with a stream of requests end."""
+        """Refuse new calls, and ask those with a stream of requests to end."""
         self.refusal = (Status.UNAVAILABLE, STOPPING)
         for call in list(self._calls):
             call.stop()
 
     def service(self, details: Any) -> Any:
-        """The handler that grpcio wants for every call; all calls are handled as streams of raw bytes."""
+        """The handler of a call for grpcio. Every call is a stream of raw bytes to it: services parse them."""
         import grpc
 
         return grpc.stream_stream_rpc_method_handler(self._handler(details.method))

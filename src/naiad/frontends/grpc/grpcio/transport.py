@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 MAX_CALLS: Final = 65_536
 """Open calls of all connections together; grpcio does not limit the connections themselves."""
 CLOSING_S: Final = 2.0
-"""How long the last statuses may take on their way once no call is in flight."""
+"""The time that the last statuses may take to leave once no call is in flight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class GrpcioTransport:
     def _credentials(self, tls: TlsFiles) -> Any:
         import grpc
 
-        # grpcio asks in a thread of its own before each handshake.
+        # grpcio calls this in a thread of its own before each handshake. One attribute is read, so there is no lock.
         return grpc.dynamic_ssl_server_credentials(self._identity, lambda: self._identity, bool(tls.root))
 
     def read_tls(self) -> Callable[[], None]:
@@ -143,7 +143,7 @@ class GrpcioTransport:
         return apply
 
     def forget_heads(self) -> None:
-        """Nothing: whether a call may pass is decided for each."""
+        """Do nothing: the gate decides on each call anew."""
 
     def stop_accepting(self) -> None:
         """Turn new calls away; grpcio keeps its port open until ``drain`` or ``abort``."""
@@ -161,16 +161,18 @@ class GrpcioTransport:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._calls.idle.wait(), timeout_s)
         in_time = self._calls.idle.is_set()
+        # Taken out first: ``abort`` may be called during the wait below.
         server, self._server = self._server, None
         if server is not None:
             await server.stop(CLOSING_S if in_time else None)
         return in_time
 
     def abort(self) -> None:
-        """Drop everything that is open, answers that were not sent included."""
+        """Drop all open calls, with the responses that were not sent."""
         self.stop_accepting()
         server, self._server = self._server, None
         if server is not None:
+            # The loop refers to tasks weakly: without this one it might be collected before its end.
             self._aborting = asyncio.get_running_loop().create_task(server.stop(None))
 
 

@@ -1,4 +1,4 @@
-"""The gate before the methods: which method a call gets, once for all calls with the same head."""
+"""The gate before the methods: it decides on the method of a call, once for all calls with the same head."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def admitted(method: Method | None, path: str, metadata: Mapping[str, str], gate
     """
     key = gate.admit(feature_of_grpc(path), metadata)
     if method is None or key is None:
+        # Nothing to count: the key has no limit, or the call only gets UNIMPLEMENTED.
         return method
     return _limited_unary(method, key) if isinstance(method, Unary) else _limited_stream(method, key)
 
@@ -59,12 +60,14 @@ class _LimitedStream:
         self._key = key
 
     def receive(self, message: Body) -> None:
+        # Messages that were already received may come after the end: they must not count.
         if self._call.ended:
             return
         try:
             self._key.take()
         except RateLimitError as error:
             fail(self._call, error)
+            # By hand: a call that its service finishes does not cancel its owner.
             self._inner.cancel()
         else:
             self._inner.receive(message)

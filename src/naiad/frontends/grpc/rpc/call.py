@@ -1,4 +1,4 @@
-"""``RpcCall``: one RPC as a service sees it, and how a service declares its methods. No transport is known here."""
+"""``RpcCall``: one RPC as a service sees it, and the declaration of methods. Independent of the transport."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, Protocol
 from naiad.errors import NaiadError, caller_text
 
 Body = bytes | bytearray | memoryview
-"""A request message. Whoever gets one may keep it."""
+"""A request message. Its recipient may keep it."""
 
 Buffer = Any
 """Flat bytes of a response: ``bytes``, a flat memoryview, or a row-major array. Must not change until written."""
 
 
 class CallOwner(Protocol):
-    """Who works on a call."""
+    """The party that works on a call."""
 
     def cancel(self) -> None:
         """The caller gave up, the deadline passed, the connection is gone, or the transport ended the call because of
@@ -27,7 +27,7 @@ class CallOwner(Protocol):
 
 
 class Receiver(CallOwner, Protocol):
-    """Who works on a call with a stream of request messages."""
+    """The party that works on a call with a stream of request messages."""
 
     def receive(self, message: Body) -> None:
         """The next request message."""
@@ -36,17 +36,17 @@ class Receiver(CallOwner, Protocol):
         """The caller sends no more; the call goes on until it is finished."""
 
     def stop(self) -> None:
-        """The server stops: finish with UNAVAILABLE and the text ``STOPPING``, once what came is answered."""
+        """The server stops: finish with UNAVAILABLE and the text ``STOPPING``, after the responses to what came."""
 
 
 class RpcCall(Protocol):
     """One RPC. All of it belongs to the event loop's thread. After the call has ended all methods do nothing.
 
     Attributes:
-        owner: told when the caller gives up; set by the service, forgotten when the call is finished.
-        ended: finished or given up.
-        congested: answers pile up because the caller does not take them.
-        on_drained: called when they no longer do, and whenever all answers have been written.
+        owner: cancelled when the caller gives up; set by the service, dropped when the call is finished.
+        ended: the call was finished or given up.
+        congested: responses pile up because the caller does not take them.
+        on_drained: called when they no longer do, and whenever all responses have been written.
     """
 
     owner: CallOwner | None
@@ -63,7 +63,7 @@ class RpcCall(Protocol):
     def congested(self) -> bool: ...
 
     def reply(self, parts: Sequence[Buffer], size: int) -> None:
-        """Send the only message, ``size`` bytes in ``parts``, and finish with status OK: the fast way of most calls."""
+        """Send the only message, ``size`` bytes in ``parts``, and finish with status OK: the path of most calls."""
 
     def send(self, parts: Sequence[Buffer], size: int) -> None:
         """Send one message of a stream of responses, ``size`` bytes in ``parts``."""
@@ -72,7 +72,7 @@ class RpcCall(Protocol):
         """End the call with a status."""
 
     def pause(self) -> None:
-        """Take no further request messages from the caller for now; one that is already here may still come."""
+        """Take no further request messages for now; a message that was already received may still come."""
 
     def resume(self) -> None:
         """Take request messages again."""
@@ -80,7 +80,7 @@ class RpcCall(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """A method with one request message. ``handle`` answers with ``reply``, or ``send`` and ``finish``, now or later.
+    """A method with one request message. ``handle`` responds with ``reply``, or ``send`` and ``finish``, now or later.
 
     ``compressed``: its responses are compressed when the server compresses. ``check_room`` gets the size of a large
     message before it is received, and raises the error that the call is refused with.

@@ -1,6 +1,6 @@
 """The deadlines of all calls of a server: one timer for all, set for the earliest.
 
-Calls are kept in buckets of a few milliseconds, so that adding and removing one costs a look-up.
+Calls are in buckets of a few milliseconds, so that adding and removing one costs a look-up.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from naiad.clock import Clock
 TICK_NS: Final = 5_000_000
 """A call ends at most this long after its deadline, and never before it."""
 LONGEST_NS: Final = 366 * 86_400 * 10**9
-"""A longer time is no deadline."""
+"""A longer timeout is no deadline."""
 CLOSE_NS: Final = 20_000_000
-"""A caller that gives up so shortly before its deadline does so because of it."""
+"""A caller that cancels this shortly before its deadline does so because of it."""
 _STALE: Final = 256
 
 
@@ -30,7 +30,7 @@ class Expiring(Protocol):
 
 
 class Deadlines:
-    """Calls by their deadline. ``close`` gives the timer back."""
+    """Calls by their deadline. ``close`` cancels the timer."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -46,6 +46,7 @@ class Deadlines:
         if timeout_ns > LONGEST_NS:
             call.tick = -1
             return
+        # Rounded up: a call must not end before its deadline.
         tick = (self._clock.now_ns() + timeout_ns) // TICK_NS + 1
         call.tick = tick
         bucket = self._buckets.get(tick)
@@ -68,6 +69,7 @@ class Deadlines:
         bucket.discard(call)
         if not bucket:
             del self._buckets[call.tick]
+            # The heap keeps the ticks of removed buckets. It is rebuilt now and then, since most calls end long before.
             if len(self._ticks) > 2 * len(self._buckets) + _STALE:
                 self._ticks = sorted(self._buckets)
 
@@ -75,6 +77,7 @@ class Deadlines:
         """End the calls whose time has come."""
         now = self._clock.now_ns() // TICK_NS
         while self._ticks and self._ticks[0] <= now:
+            # Popped first: ``expire`` and ``remove`` of these calls then find no bucket to change.
             for call in self._buckets.pop(heapq.heappop(self._ticks), ()):
                 call.expire()
         self._arm()
@@ -85,10 +88,11 @@ class Deadlines:
             self._timer = None
         if self._ticks:
             delay_ns = max(0, self._ticks[0] * TICK_NS - self._clock.now_ns())
+            # A millisecond later, because the loop counts whole ones: an early timer would only be armed again.
             self._timer = asyncio.get_running_loop().call_later(delay_ns / 1e9 + 1e-3, self.expire)
 
     def close(self) -> None:
-        """Give the timer back."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,5 +1,5 @@
-"""One gRPC connection: HTTP/2 on a socket. It writes the responses of its calls once per turn of the loop, and
-ends the connection in order: at its age, when the peer does not answer, when the server stops.
+"""One gRPC connection: HTTP/2 on a socket. It writes the responses of its calls once per turn of the loop, and closes
+in order: at its maximum age, when the peer is dead, and when the server stops.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PUMP_BYTES: Final = 1 << 20
-"""Bytes of waiting data that are written to the transport at a time."""
+"""The bytes of waiting data that are written to the transport at a time, so that back-pressure can stop them."""
 _NS_PER_MS: Final = 1_000_000
 MAX_PATIENCE_S: Final = 5
 MAX_REFUSED: Final = 512
@@ -94,7 +94,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         )
         core.on_ping = self._on_ping
         core.on_ping_ack = self._on_ping_ack
-        # The transport asks the HTTP/2 connection itself: one call less for every read.
+        # Bound to the HTTP/2 connection itself: one call less for every read.
         self.get_buffer = core.target  # type: ignore[method-assign]
         self.turned_away = service.draining
         self.quiet = 0
@@ -115,10 +115,10 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._stalled_s = 0
         self._linger_s = 0
         age_ns = service.limits.max_connection_age_ms * _NS_PER_MS
-        # Spread, so that connections that began together do not all end together.
+        # Spread (gRPC proposal A9), so that connections that began together do not all end together.
         self._age_ns = int(age_ns * random.uniform(1 - _AGE_SPREAD, 1 + _AGE_SPREAD))
 
-    # The transport's side
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -134,24 +134,28 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if len(connections) > limit + MAX_REFUSED:
             self._transport.abort()
         elif len(connections) > limit:
+            # A client reads no GOAWAY before the settings of the server.
             self.core.greet()
             self.core.fail(Http2ErrorCode.ENHANCE_YOUR_CALM, f"the server has its limit of {limit} connections open")
             self._flush()
 
     def buffer_updated(self, nbytes: int) -> None:
+        # A flag, so that no clock is read for every read; the sweep turns it into a time.
         self._heard = True
         core = self.core
         core.received(nbytes)
         out = core.out
         if len(out) == 1 and not core.waiting and not core.closed_to_new and not core.failed:
+            # The fast path: one response and nothing else to do.
             self._write(out.pop())
         elif out or core.waiting or core.closed_to_new:
             self._flush()
         if nbytes == RECEIVE_BYTES:
+            # A full buffer: more data wait in the socket, as do other connections.
             self._yield_to_others()
 
     def _yield_to_others(self) -> None:
-        """Read on in the next turn of the loop: libuv fills a buffer up to 32 times before anybody else has a turn.
+        """Read on in the next turn of the loop: libuv fills a buffer up to 32 times before it polls other connections.
 
         A large frame is received straight into its message, which costs little: it is not interrupted.
         """
@@ -180,15 +184,17 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self.buffer_updated(taken)
 
     def eof_received(self) -> bool:
-        # HTTP/2 has no use for a connection with one direction.
+        # HTTP/2 cannot use a connection with one direction: False closes it.
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
+        # After the flag, by which the calls tell a disconnect from a cancellation.
         self.core.lose_streams(Http2ErrorCode.CANCEL)
         self.service.forget(self)
 
     def pause_writing(self) -> None:
+        # What the peer does not take is not added to: with its input, its requests wait too.
         self._choked = True
         if not self._yields:
             self._transport.pause_reading()
@@ -200,7 +206,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
             self._flush()
 
-    # What calls need
+    # Called by calls
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         """Call back in the next turn of the loop."""
@@ -209,12 +215,14 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def run_in_thread(self, work: Callable[[Any], Any], argument: Any, then: Callable[[Any], object]) -> None:
         """Do ``work``, which must not raise, off the loop, and pass its outcome to ``then`` on the loop."""
         done = self._loop.run_in_executor(self.service.worker, work, argument)
+        # The end of the listener cancels waiting work, which has no outcome.
         done.add_done_callback(lambda future: future.cancelled() or then(future.result()))
 
     def _find_route(self, head: Http2RequestHead) -> RpcRoute:
         call_head = parse_call_head(head)
         method = self.service.methods.get(call_head.path)
         gate = self.service.gate
+        # A malformed head is refused as such, also without a key.
         if gate is not None and call_head.http_status == 200 and not call_head.status:
             try:
                 method = admitted(method, call_head.path, call_head.metadata, gate)
@@ -225,15 +233,16 @@ class GrpcConnection(asyncio.BufferedProtocol):
     # Writing
 
     def _wake(self) -> None:
-        """Write at the end of this turn of the loop: nothing is being read, whose end would write."""
+        """Write at the end of this turn: no received data are being processed, after which it would write anyway."""
         if not self._wakes:
             self._wakes = True
             self._end_of_turn.call(self._loop, self._flush)
 
     def _flush(self) -> None:
-        """Write the frames that are due, as far as the peer takes them."""
+        """Write the due frames, as far as the peer takes them."""
         self._wakes = False
         if self.lost:
+            # Nobody reads them, and views among them keep tensors alive.
             self.core.out.clear()
             return
         core = self.core
@@ -242,11 +251,13 @@ class GrpcConnection(asyncio.BufferedProtocol):
             more = bool(core.waiting) and not self._choked and self._pump()
             out = core.out
             if out:
+                # A new list: the transport may keep the pieces of the old one.
                 core.out = []
                 if len(out) == 1:
                     self._transport.write(out[0])
                 else:
                     self._write_all(out)
+        # Only changes are counted; most responses never wait.
         if core.waiting_bytes != self._waiting:
             self._count_waiting()
         if core.failed or (core.closed_to_new and not core.streams):
@@ -255,13 +266,14 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._begin_to_close()
 
     def _count_waiting(self) -> None:
-        """Count the change in the bytes that the peer does not take for now."""
+        """Count the growth of the bytes that the peer does not take for now."""
         before, self._waiting = self._waiting, self.core.waiting_bytes
         if self._waiting > before:
             self.service.count_waiting(self._waiting - before, self._loop.call_soon)
 
     def _pump(self) -> bool:
         core = self.core
+        # Without this the streams would wake the connection, which writes already.
         core.inside = True
         try:
             return core.pump(PUMP_BYTES)
@@ -272,27 +284,29 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if self.service.gathers_writes:
             self._transport.writelines(out)
             return
-        # asyncio's writelines does not take part in back-pressure in several releases (CVE-2024-12254).
+        # asyncio's writelines ignores back-pressure in several releases of Python 3.12 and 3.13 (CVE-2024-12254).
         for piece in out:
             self._transport.write(piece)
 
     def _begin_to_close(self) -> None:
-        """Wait for the peer to close: with input unread, closing here could destroy what it has not read yet."""
+        """Wait for the peer to close: closing with unread input could destroy responses that it has not read yet."""
         if not self._closing:
             self._closing = True
             self._linger_s = 0
             self.patience = 1
             if self.core.refused:
-                # Nothing that HTTP/1 knows tells its client to close but the end of the response.
+                # An HTTP/1 client closes only once the response has ended, which the end of the connection shows it.
                 self._transport.close()
 
-    # Endings
+    # The end of the connection
 
     def drain(self) -> None:
-        """End once the open calls have their responses; refuse new ones."""
+        """Close once the open calls have their responses; refuse new calls."""
         self.turned_away = True
+        # The shorter patience of a server that stops begins now.
         self._stalled_s = 0
         self._go_away("the server is shutting down")
+        # A copy: a call that ends at once leaves the dict.
         for call in list(self.core.streams.values()):
             cast("H2Call", call).stop()
 
@@ -306,10 +320,13 @@ class GrpcConnection(asyncio.BufferedProtocol):
             return
         self._going_away_ns = self.service.clock.now_ns()
         self.core.greet()
+        # Without open calls one GOAWAY is enough; the peer sends a call that crosses it again.
         if not self.core.settled or not self.core.streams:
             self.core.close_to_new()
             self.core.out.append(encode_goaway(self.core.last_stream_id, Http2ErrorCode.NO_ERROR, reason))
         else:
+            # The first GOAWAY refuses nothing. Once the ping returns, the peer has read it, and a second one names the
+            # last stream: so no call that was on its way is lost.
             self.core.out.append(encode_goaway(MAX_STREAM_ID, Http2ErrorCode.NO_ERROR, reason))
             self.core.out.append(encode_ping(_DRAIN_PING, ack=False))
         self._wake()
@@ -333,9 +350,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
         passed_s, self.quiet = self.quiet, 0
         core, now_ns = self.core, self.service.clock.now_ns()
         core.forgive(passed_s)
+        # The callers of these had up to a second to end their requests by themselves.
         core.stop_unfinished()
         if self._closing:
             self._linger_s += passed_s
+            # First in order, with the unsent bytes; a peer that does not take these is dropped later.
             if self._linger_s >= self.service.limits.drain_linger_s:
                 self._transport.close()
             if self._linger_s >= self.service.limits.drain_linger_s + self.service.limits.stall_s:
@@ -358,20 +377,22 @@ class GrpcConnection(asyncio.BufferedProtocol):
         core, limits = self.core, self.service.limits
         if core.streams or core.is_within_frame or self._going_away_ns or self._keepalive.waits:
             return 1
+        # An idle connection is checked four times within its shortest time.
         times_ms = [limits.keepalive_time_ms, limits.max_connection_age_ms or limits.keepalive_time_ms]
         return max(1, min(MAX_PATIENCE_S, min(times_ms) // 4000))
 
     def _makes_progress(self, passed_s: int) -> bool:
-        """Drop a peer that leaves a frame half sent, or takes nothing of its responses and sends nothing."""
+        """Drop a peer that leaves a frame half sent, or neither takes its responses nor sends anything."""
         core = self.core
         unsent, pumped = self._transport.get_write_buffer_size(), core.pumped
         limit_s, may_talk = self._patience_with_peer()
         waits = core.is_within_frame or core.waiting_bytes or unsent
         takes = unsent < self._unsent or pumped != self._pumped
-        # While it takes its responses, nothing may be read of what it says.
+        # A peer that takes its responses makes progress, also while its input is not read.
         moved = takes or (self._heard and may_talk)
         self._unsent, self._pumped = unsent, pumped
         if not takes:
+            # New calls are refused before the time is over, if too much waits.
             core.takes_nothing()
         self._stalled_s = self._stalled_s + passed_s if waits and not moved else 0
         if self._stalled_s < limit_s:
@@ -381,6 +402,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             log.debug("a gRPC connection was dropped: %s", reason)
             self._transport.abort()
         else:
+            # The peer can still read: it learns the reason.
             self.give_up(reason)
         return False
 
@@ -391,7 +413,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             return limits.start_s, False
         if core.is_within_frame:
             return limits.stall_s, True
-        # All that is waited for is that the peer takes its responses; talk does not help a server that wants to end.
+        # Only the responses are missing. Input of the peer is no progress for a server that wants to stop.
         return (limits.drain_unread_s, False) if self.turned_away else (limits.unread_s, True)
 
     def give_up(self, reason: str) -> None:
@@ -404,6 +426,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             if self._age_ns and now_ns - self._born_ns >= self._age_ns:
                 self._go_away("max_age")
             return
+        # The peer did not return the ping within a second: it had its time.
         if not self.core.closed_to_new:
             self._close_to_new()
         grace_ns = self.service.limits.max_connection_age_grace_ms * _NS_PER_MS
@@ -411,7 +434,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _answers(self) -> int:
-        """A number that changes whenever this side has sent a response or a part of one."""
+        """A number that changes whenever this side has sent a response or a part of it."""
         core = self.core
-        # Calls that have ended, not those that have begun: many may begin together and be answered one after the other.
+        # Ended calls, not begun ones: grpcio pings after each response, and several slow calls may begin together.
         return (core.last_stream_id + 1 >> 1) - len(core.streams) + core.pumped

@@ -1,6 +1,6 @@
 """One gRPC call on a stream of our own HTTP/2: from the data of its request to the frames of its response.
 
-The way of a small unary call is ``data`` -> the method's handler -> ``reply``, and it is kept free of anything else.
+The path of a small unary call is ``data`` -> the method's handler -> ``reply``, without anything else in between.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# In this order: the call has a deadline; it has ended; responses are compressed; a message was delivered; the request
+# is assembled from pieces; the head is not one of gRPC, so no method gets the call.
 _TIMED: Final = FIRST_FREE_FLAG
 _ENDED: Final = FIRST_FREE_FLAG << 1
 _COMPRESSES: Final = FIRST_FREE_FLAG << 2
@@ -39,8 +41,9 @@ _NO_CALL: Final = FIRST_FREE_FLAG << 5
 
 CONGESTED_BYTES: Final = 1 << 20
 MIN_COMPRESSED_BYTES: Final = 256
-"""Smaller responses do not get smaller."""
+"""Smaller responses do not shrink, so they are sent uncompressed."""
 
+# Bound once: it runs for every small call.
 _unpack_prefix = prefix.unpack_from
 
 
@@ -66,13 +69,13 @@ class CallPeer(OffLoopRunner, Protocol):
 
 
 class RpcRoute:
-    """The target of a request head, found once for all requests with that head.
+    """The target of a request head, found once for all calls with that head.
 
     Attributes:
-        handle: of a unary method, who takes the message; None for others.
-        method: None when there is no such method, or the head is wrong.
-        flags: what a call begins with.
-        longest: bytes of a request message that is taken the short way.
+        handle: the handler of a unary method; None for others.
+        method: None if there is no such method, or the head is malformed.
+        flags: the flags that a call begins with.
+        longest: the largest request message in bytes that takes the fast path.
     """
 
     __slots__ = ("flags", "handle", "head", "level", "longest", "method")
@@ -107,7 +110,7 @@ class H2Call(Stream):
         "tick",
     )
 
-    # Set only where they are needed.
+    # Set only where they are needed: a small unary call leaves these slots empty.
     _receiver: Receiver | None
     _outbox: deque[tuple[Sequence[Any], int]]
     _outboxed: int
@@ -116,7 +119,7 @@ class H2Call(Stream):
     tick: int
 
     def __init__(self, peer: CallPeer, core: Http2Connection, stream_id: int, head: Http2RequestHead) -> None:
-        # Not through super(): one call less for every request.
+        # Not through super(): one call less per request on the hot path.
         self.id = stream_id
         self.credit = self.granted = self.received = self.queued_bytes = 0
         self.queue = self.trailers = None
@@ -130,16 +133,17 @@ class H2Call(Stream):
             self._begin_slowly()
 
     def _begin_slowly(self) -> None:
-        """A call that has a deadline, or is not for a unary method that exists."""
+        """Begin a call that has a deadline, compresses, or is not for an existing unary method."""
         route, head = self._route, self._route.head
         timed = self.flags & _TIMED
+        # Set again once the deadline is armed: ``_forget`` removes only armed ones.
         self.flags &= ~_TIMED
         if self.flags & _COMPRESSES:
             self._outbox = deque()
             self._outboxed = 0
             self._closing = None
         if head.http_status != 200:
-            # Answered once the request is whole: some HTTP clients fail when the response comes first.
+            # The response waits for the end of the request: some HTTP clients fail if it comes first.
             self.flags |= _NO_CALL
         elif self.peer.turned_away:
             self.finish(Status.UNAVAILABLE, STOPPING)
@@ -155,19 +159,21 @@ class H2Call(Stream):
                 self._open(route.method)
 
     def _open(self, method: Streaming) -> None:
+        # Before ``open``, which may set it.
         self.on_drained = None
         try:
             self._receiver = method.open(self)
         except Exception:
             self._handler_failed()
             return
+        # The method may have ended the call within ``open``: such a call must not get an owner.
         if not self.flags & _ENDED:
             self.owner = self._receiver
 
-    # What the connection tells
+    # Called by the connection
 
     def data(self, buffer: bytearray, start: int, end: int, ended: bool) -> None:
-        # The usual call: one uncompressed message, whole in the first data, needs no assembly.
+        # The fast path: one uncompressed message, whole in the first data, needs no assembly.
         if ended and self._incoming is None and end - start >= PREFIX_BYTES and not self.flags & _ENDED:
             route = self._route
             handle = route.handle
@@ -175,6 +181,7 @@ class H2Call(Stream):
             if handle is not None and size == end - start - PREFIX_BYTES and not compressed and size <= route.longest:
                 self.flags |= _DELIVERED
                 try:
+                    # A slice of a bytearray is a copy, which the method may keep: all connections share the buffer.
                     handle(self, buffer[start + PREFIX_BYTES : end])
                 except Exception:
                     self._handler_failed()
@@ -188,6 +195,7 @@ class H2Call(Stream):
             incoming = self._read_piecemeal()
         elif not ended and incoming.append(buffer, start, end):
             return
+        # Released at once: a bytearray with an open view cannot be resized.
         with memoryview(buffer) as whole, whole[start:end] as view:
             incoming.take(view)
         if ended:
@@ -209,11 +217,12 @@ class H2Call(Stream):
         if self._incoming is None or self.flags & _ENDED:
             return
         self._incoming.advance(size)
+        # Data that are received straight into a message bring no flag of their own: the connection has set this one.
         if self.flags & REMOTE_CLOSED:
             self.end()
 
     def refuse(self, error: NaiadError | MemoryError) -> None:
-        """End the call because of its request message."""
+        """Refuse the request message, and with it the call."""
         if isinstance(error, NaiadError):
             self.give_up(error.grpc_code, str(error))
         else:
@@ -225,6 +234,7 @@ class H2Call(Stream):
         if handle is not None and self.flags & _DELIVERED:
             self.give_up(Status.INTERNAL, "the method takes one request message, a second one came")
             return
+        # Before the handler, which may reply at once: ``reply`` compares the flags.
         self.flags |= _DELIVERED
         try:
             if handle is not None:
@@ -239,6 +249,7 @@ class H2Call(Stream):
             self._end_with(plain_http(self._route.head.http_status))
             return
         incoming = self._incoming
+        # ``go_on`` ends it once the kept data are delivered.
         if self.flags & _ENDED or (incoming is not None and incoming.is_held_back):
             return
         if incoming is not None and incoming.is_within_message:
@@ -253,12 +264,13 @@ class H2Call(Stream):
             self.finish(Status.INTERNAL, NO_MESSAGE)
 
     def lost(self, code: int) -> None:
-        # The next sweep forgives the peer that it gave a call up, if it does not do so all the time.
+        # The next sweep then forgives the peer its cancelled call; a peer that cancels all the time is cut off.
         self.peer.patience = 1
         if not self.flags & _ENDED:
             owner = self.owner
             if owner is not None:
                 self._count_lost()
+            # Before the owner is cancelled: its error response then finds a call that has ended.
             self._forget()
             self._cancel(owner)
 
@@ -267,12 +279,13 @@ class H2Call(Stream):
         if self.peer.lost or self._core.failed:
             service.cancelled.disconnect += 1
         elif self.flags & _TIMED and service.deadlines.is_about_to_pass(self):
-            # The caller's clock began to run when it sent the call, so it was the first to see its deadline pass.
+            # The caller's clock started when it sent the call, so its deadline passes there first, and it cancels.
             service.cancelled.deadline += 1
         else:
             service.cancelled.client_cancel += 1
 
     def drained(self) -> None:
+        # ``on_drained`` is unset in unary calls, so their handler is tested first.
         if self._route.handle is not None or self.on_drained is None or self.flags & _ENDED:
             return
         try:
@@ -283,22 +296,24 @@ class H2Call(Stream):
     def expire(self) -> None:
         """The deadline has passed."""
         if not self.flags & _ENDED:
+            # ``Deadlines`` has removed the call from its bucket already.
             self.flags &= ~_TIMED
-            # What it has not taken by now it will not wait for.
+            # The caller does not wait for unsent responses either; behind them, the status would come late.
             self._core.drop(self)
             if self.owner is not None:
                 self.peer.service.cancelled.deadline += 1
             self.give_up(Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
     def give_up(self, code: int, text: str) -> None:
-        """End a call that its service did not end, and tell who works on it."""
+        """End a call that its service did not end, and cancel its owner."""
         if not self.flags & _ENDED:
+            # ``finish`` drops the owner, so it is taken before; its response then finds a call that has ended.
             owner = self.owner
             self.finish(code, text)
             self._cancel(owner)
 
     def stop(self) -> None:
-        """The server stops: a call with a stream of requests is to end by itself, another one must send its message."""
+        """The server stops: a stream of requests should end by itself, a unary call must send its message in time."""
         if self.flags & _ENDED:
             return
         if self.flags & _NO_CALL:
@@ -315,7 +330,7 @@ class H2Call(Stream):
             self._handler_failed()
 
     def check_rate(self, waited_s: int) -> bool:
-        """Whether a message that began ``waited_s`` ago is still waited for, and comes fast enough."""
+        """Whether a message that began ``waited_s`` seconds ago still arrives, and fast enough."""
         return self._incoming is not None and self._incoming.check_rate(waited_s)
 
     def _cancel(self, owner: CallOwner | None) -> None:
@@ -326,7 +341,7 @@ class H2Call(Stream):
         except Exception:
             log.exception("giving a call up failed: %s", self._route.head.path)
 
-    # What services ask for
+    # Called by services
 
     @property
     def metadata(self) -> Mapping[str, str]:
@@ -351,12 +366,13 @@ class H2Call(Stream):
             and framed <= core.window
             and framed <= core.initial_window + self.credit
         ):
-            # One frame that fits both windows, with nothing queued before it: written whole, without the queues.
+            # The fast path: one frame that fits both windows, with nothing queued before it, skips the queues.
             core.window -= framed
             self.flags = _UNARY_ANSWERED
             self.owner = None
             del core.streams[self.id]
             core.out.append(whole_response(self.id, parts, size))
+            # Within received data the connection writes afterwards anyway.
             if not core.inside:
                 core.wake()
             return
@@ -378,7 +394,7 @@ class H2Call(Stream):
         self._core.send_data(self, (prefix.pack(flag, size), *parts), size + PREFIX_BYTES)
 
     def _send_compressed(self, parts: Sequence[Any], size: int) -> None:
-        """Compress large responses in a thread; small ones, which do not get smaller, wait their turn behind them."""
+        """Compress large responses in a thread; small ones, which do not shrink, keep their place behind them."""
         outbox = self._outbox
         if size < MIN_COMPRESSED_BYTES and not outbox:
             self._send_framed(0, parts, size)
@@ -387,6 +403,7 @@ class H2Call(Stream):
         else:
             outbox.append((parts, size))
             self._outboxed += size
+            # One at a time for each call, which keeps the order of its responses.
             if len(outbox) == 1:
                 self.peer.run_in_thread(self._compress, parts, self._compressed)
 
@@ -398,6 +415,7 @@ class H2Call(Stream):
 
     def _compressed(self, packed: bytes) -> None:
         outbox = self._outbox
+        # The call may have ended while the thread worked.
         if not outbox or self._core.streams.get(self.id) is not self:
             return
         self._outboxed -= outbox.popleft()[1]
@@ -412,6 +430,7 @@ class H2Call(Stream):
             return
         if self.flags & _COMPRESSES and self._outbox:
             if not code:
+                # The status leaves behind the responses that are still compressed; an error does not wait for them.
                 self._closing = closing(code, text)
                 self._forget()
                 return
@@ -421,7 +440,7 @@ class H2Call(Stream):
     def _end_with(self, block: bytes) -> None:
         self._forget()
         if not self.flags & REMOTE_CLOSED:
-            # The next sweep stops what is still to come of the request.
+            # The next sweep stops the rest of the request; a reset at once would be a failure to some clients.
             self.peer.patience = 1
         self._core.end(self, block)
 
@@ -431,10 +450,11 @@ class H2Call(Stream):
     def resume(self) -> None:
         if self.flags & PAUSED and not self.flags & _ENDED:
             self.flags &= ~PAUSED
+            # Not at once: ``resume`` is called from within responses, which must not nest in further requests.
             self.peer.call_soon(self.go_on)
 
     def go_on(self) -> None:
-        """Read what was kept while the call was paused or busy."""
+        """Read the data that were kept while the call was paused or busy."""
         if self.flags & (PAUSED | BUSY | _ENDED):
             return
         if self._incoming is not None:
@@ -442,16 +462,17 @@ class H2Call(Stream):
         if self.flags & REMOTE_CLOSED:
             self.end()
         elif not self.flags & (PAUSED | BUSY | _ENDED):
+            # The window stayed closed while the call was paused, so the caller waits for this.
             self._core.grant(self)
 
     def _forget(self) -> None:
-        """Drop what is not needed to write the response, now that the call has ended."""
+        """Drop everything that the writing of the response does not need, now that the call has ended."""
         if self.flags & _TIMED:
             self.peer.service.deadlines.remove(self)
         self.flags = self.flags & ~_TIMED | _ENDED
         self.owner = None
         if isinstance(self._route.method, Streaming):
-            # These lead back to this call.
+            # Cut by hand: these refer back to this call.
             self.on_drained = self._receiver = None
         if self._incoming is not None:
             self._incoming.forget()
@@ -462,5 +483,6 @@ class H2Call(Stream):
         self.give_up(Status.INTERNAL, INTERNAL_FAILURE)
 
 
+# Compared as a whole: any other flag (a deadline, compression, sent headers) takes the slower path of ``reply``.
 _UNARY_ANSWERABLE: Final = REMOTE_CLOSED | _DELIVERED
 _UNARY_ANSWERED: Final = REMOTE_CLOSED | LOCAL_CLOSED | _DELIVERED | _ENDED

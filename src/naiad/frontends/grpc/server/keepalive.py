@@ -1,4 +1,4 @@
-"""Pings of one connection in both directions: is the peer still there, and does it ask too often?
+"""Keepalive pings of one connection in both directions: a dead peer is noticed, a peer that pings too often refused.
 
 Source: gRPC's "Keepalive User Guide" and proposals A8 (client side) and A9 (server side, connection age).
 """
@@ -12,16 +12,17 @@ if TYPE_CHECKING:
 
 PING: Final = b"naiad ka"
 _NS_PER_MS: Final = 1_000_000
+# gRPC's value for never.
 _NEVER_MS: Final = 2**31 - 1
 _WITHOUT_CALLS_NS: Final = 2 * 3_600 * 10**9
-"""How often a client may ping while it has no open call, unless it is permitted to."""
+"""The shortest time between a client's pings while it has no open call, unless the option permits more."""
 
 
 class Keepalive:
     """Decides; the connection acts.
 
     Attributes:
-        waits: a ping was sent and nothing has come since.
+        waits: a ping was sent, and nothing has been received since.
     """
 
     __slots__ = ("_limits", "_pinged_ns", "_pings_sent", "_seen_ns", "_sent_mark", "_strike_mark", "_strikes", "waits")
@@ -37,7 +38,7 @@ class Keepalive:
         self.waits = False
 
     def peer_pinged(self, now_ns: int, has_calls: bool, sent: int) -> bool:
-        """The peer sent a ping; True when that was too often. ``sent`` counts what this side has sent."""
+        """The peer sent a ping; True if it pings too often. ``sent`` changes when this side sends a response."""
         limits = self._limits
         # The first ping, and the first one after a response, are always allowed.
         if sent != self._strike_mark:
@@ -54,16 +55,16 @@ class Keepalive:
         return 0 < limits.max_ping_strikes < self._strikes
 
     def peer_is_there(self, now_ns: int) -> None:
-        """Something came from the peer."""
+        """Data came from the peer."""
         self._seen_ns = now_ns
         self.waits = False
 
     def is_dead(self, now_ns: int) -> bool:
-        """The peer has not answered a ping in time."""
+        """Whether the peer has not answered a ping in time."""
         return self.waits and now_ns - self._seen_ns >= self._limits.keepalive_timeout_ms * _NS_PER_MS
 
     def should_ping(self, now_ns: int, has_calls: bool, sent: int) -> bool:
-        """The connection was quiet for so long that the peer is to be asked; counts as asked when True."""
+        """Whether the connection was quiet for so long that a ping is due, which True counts as sent."""
         limits = self._limits
         if self.waits or limits.keepalive_time_ms == _NEVER_MS:
             return False
@@ -78,5 +79,6 @@ class Keepalive:
             return False
         self._pings_sent += 1
         self.waits = True
+        # The timeout runs from the ping.
         self._seen_ns = now_ns
         return True

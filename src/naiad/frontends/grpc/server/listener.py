@@ -47,13 +47,14 @@ class GrpcListener(Listener):
         super().__init__(self._grpc, connect, host, port, option=option, reuse_port=reuse_port, clock=clock, ssl=ssl)
 
     def take(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Serve a connection that another listener accepted; ``data`` is all that has arrived on it."""
+        """Serve a connection that another listener accepted; ``data`` is all it has received."""
         connection = GrpcConnection(self._grpc)
         transport.set_protocol(connection)
+        # The transport calls this for its first protocol only.
         connection.connection_made(transport)
         connection.feed(data)
 
     def abort(self) -> None:
-        """Drop everything that is open, answers that were not sent included."""
+        """Drop all open connections, with the responses that were not sent."""
         super().abort()
         self._grpc.close()

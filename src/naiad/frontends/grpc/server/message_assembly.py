@@ -1,5 +1,5 @@
-"""The request messages of one call, when they do not come as one message in one piece: put together, held back while
-the call takes none, decompressed, and accounted for.
+"""The request messages of one call that do not come as one message in one piece: they are assembled, held back while
+the call takes none, decompressed, and counted.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from naiad.frontends.grpc.server.state import GrpcService
 
 _HOLDS: Final = PAUSED | BUSY
+# Used bytes are cut off in large steps: each cut copies the rest.
 _COMPACT_BYTES: Final = 1 << 20
 _ANY_BYTES: Final = 1 << 31
 
@@ -36,7 +37,7 @@ class AssembledCall(PartialCall, Protocol):
 
     @property
     def ended(self) -> bool:
-        """The call was finished or given up."""
+        """Whether the call was finished or given up."""
 
     @property
     def peer(self) -> OffLoopRunner:
@@ -46,13 +47,13 @@ class AssembledCall(PartialCall, Protocol):
         """Take a whole message."""
 
     def refuse(self, error: NaiadError | MemoryError) -> None:
-        """End the call because of its request message."""
+        """Refuse the request message, and with it the call."""
 
     def give_up(self, code: int, text: str) -> None:
-        """End the call with a status, and tell its owner."""
+        """End the call with a status, and cancel its owner."""
 
     def go_on(self) -> None:
-        """Read what was kept while the call was paused or busy."""
+        """Read the data that were kept while the call was paused or busy."""
 
 
 class OffLoopRunner(Protocol):
@@ -63,7 +64,7 @@ class OffLoopRunner(Protocol):
 
 
 class MessageAssembly:
-    """Reads for ``call``, which gets each message by ``deliver``; ``check_room`` is as ``MessageReader`` takes it."""
+    """Assembles the messages of ``call``, which gets each by ``deliver``; ``check_room`` as for ``MessageReader``."""
 
     __slots__ = ("_busy_bytes", "_call", "_encoding", "_held_bytes", "_reader", "_service", "_unread", "_unread_at")
 
@@ -74,7 +75,7 @@ class MessageAssembly:
         self._service = service
         self._encoding = encoding
         self._reader = MessageReader(service.pool, service.limits.max_message_bytes, check_room)
-        # What came while the call took no messages; used up to ``_unread_at``.
+        # The data that came while the call took no messages, of which those before ``_unread_at`` are used.
         self._unread = bytearray()
         self._unread_at = 0
         self._busy_bytes = 0
@@ -82,7 +83,7 @@ class MessageAssembly:
 
     @property
     def is_held_back(self) -> bool:
-        """There are bytes that the call has not been given yet, or it takes none."""
+        """Whether data are kept that the call has not got yet, or the call takes none."""
         return bool(self._unread or self._call.flags & _HOLDS)
 
     @property
@@ -93,7 +94,7 @@ class MessageAssembly:
     # Taking data in
 
     def append(self, buffer: bytearray, start: int, end: int) -> bool:
-        """The short way for the middle of a long message; False when it is not that."""
+        """The fast path for the middle of a long message; False where it does not apply."""
         if self._unread or self._call.flags & _HOLDS or not self._reader.append(buffer, start, end):
             return False
         self._held_bytes += end - start
@@ -103,14 +104,15 @@ class MessageAssembly:
         return True
 
     def take(self, view: memoryview) -> None:
-        """Use the next data of the request, or keep them."""
+        """Read the next data of the request, or keep them."""
+        # Data behind kept ones are kept too: messages must not change places.
         used = 0 if self.is_held_back else self._read(view)
         if used < len(view):
             self._unread += view[used:]
         self._account()
 
     def read_on(self) -> None:
-        """Use what was kept, now that the call takes messages again."""
+        """Read the kept data, now that the call takes messages again."""
         with memoryview(self._unread) as view, view[self._unread_at :] as rest:
             self._unread_at += self._read(rest)
         if self._unread_at == len(self._unread):
@@ -135,10 +137,11 @@ class MessageAssembly:
             position += used
             if message is not None:
                 self._accept(message)
+        # An ended call needs no rest, which counts as used.
         return len(view) if call.ended else position
 
     def target(self) -> memoryview | None:
-        """Memory of a message to receive into; None when the next data do not simply go there."""
+        """The memory of a message to receive into; None if the next data do not all belong there."""
         return None if self.is_held_back else self._reader.target()
 
     def advance(self, size: int) -> None:
@@ -159,7 +162,7 @@ class MessageAssembly:
     def _accept(self, message: Body) -> None:
         """Deliver a whole message, decompressed."""
         call = self._call
-        # The next message may have begun in the same data: its time begins now.
+        # The next message may have begun in the same data: its time starts now.
         self._service.partial_calls.pop(call, None)
         if not self._reader.compressed:
             call.deliver(message)
@@ -168,12 +171,13 @@ class MessageAssembly:
         elif (outcome := self._decompress_small(message)) is not None:
             self._decompressed(outcome)
         else:
+            # While a thread decompresses, the window stays closed: little more than one message is held.
             call.flags |= BUSY
             self._busy_bytes = len(message)
             call.peer.run_in_thread(self._decompress, message, self._decompressed)
 
     def _decompress_small(self, message: Body) -> Body | NaiadError | MemoryError | None:
-        """The outcome for a message that is small before and after; None for others: a few bytes can become many."""
+        """The outcome for a message that is small before and after; None otherwise: a few bytes can become many."""
         if len(message) > OFF_LOOP_BYTES:
             return None
         outcome = self._decompress(message, OFF_LOOP_BYTES)
@@ -184,6 +188,7 @@ class MessageAssembly:
         try:
             return decompress(message, self._encoding, min(limit, self._service.limits.max_message_bytes))
         except (NaiadError, MemoryError) as error:
+            # Returned, since ``run_in_thread`` takes no work that raises.
             return error
 
     def _decompressed(self, outcome: Any) -> None:
@@ -197,22 +202,24 @@ class MessageAssembly:
             call.refuse(outcome)
             return
         call.deliver(outcome)
+        # Small messages are decompressed within ``_read``, which continues by itself.
         if was_busy:
             call.go_on()
 
-    # Accounts
+    # Accounting
 
     def _account(self) -> None:
-        """Note what is held of messages that were not delivered."""
+        """Count the bytes of messages that were not delivered."""
         call, service = self._call, self._service
         if call.ended:
-            # A call that is answered the short way does not say so.
+            # ``H2Call.reply`` ends a call on its fast path without calling ``forget``.
             self.forget()
             return
         held = self._reader.waiting_bytes + len(self._unread) - self._unread_at + self._busy_bytes
         service.partial_bytes += held - self._held_bytes
         self._held_bytes = held
         if held or self._reader.is_within_message:
+            # setdefault: further data of the same message must not restart its time.
             service.partial_calls.setdefault(call, 0)
             if service.partial_bytes > service.limits.max_partial_bytes:
                 self._refuse_for_all()
@@ -231,7 +238,7 @@ class MessageAssembly:
         self._service.partial_calls.setdefault(self._call, 0)
 
     def check_rate(self, waited_s: int) -> bool:
-        """Whether a message that began ``waited_s`` ago comes fast enough; ends the call when not.
+        """Whether a message that began ``waited_s`` seconds ago still arrives; ends the call if it comes too slowly.
 
         A message that waits for the call itself does not count.
         """
@@ -239,7 +246,7 @@ class MessageAssembly:
         if self.is_held_back:
             return False
         if self._service.draining and waited_s >= limits.drain_linger_s:
-            # A caller that has stopped sending must not hold a server up that wants to end.
+            # A caller that has stopped sending must not delay the end of the server.
             self._call.give_up(Status.UNAVAILABLE, STOPPING)
         elif waited_s >= limits.message_grace_s + self._held_bytes // limits.min_message_bytes_per_s:
             self._call.give_up(
@@ -249,7 +256,7 @@ class MessageAssembly:
         return True
 
     def forget(self) -> None:
-        """The call has ended: whatever is held goes."""
+        """The call has ended: drop the held data."""
         self._service.partial_bytes -= self._held_bytes
         self._held_bytes = 0
         self._service.partial_calls.pop(self._call, None)

@@ -21,16 +21,17 @@ if TYPE_CHECKING:
 
 RECEIVE_BYTES: Final = 1 << 18
 CHECKS_PER_BOUND: Final = 8
-"""How often the waiting bytes are added up while ``max_waiting_bytes`` more begin to wait."""
+"""The number of times that the waiting bytes are added up while ``max_waiting_bytes`` more begin to wait."""
+# RFC 9113, section 6.5.2, recommends no smaller limit than this.
 MIN_STREAMS: Final = 100
 MAX_STREAMS_TOGETHER: Final = 1 << 17
 
 
 class PartialCall(Protocol):
-    """A call with a message that has begun and is not whole."""
+    """A call with an incomplete message."""
 
     def check_rate(self, waited_s: int) -> bool:
-        """Whether a message that began ``waited_s`` ago is still waited for, and comes fast enough."""
+        """Whether a message that began ``waited_s`` seconds ago still arrives, and fast enough."""
 
 
 class BoundedGrpcConnection(ServedConnection, Protocol):
@@ -52,14 +53,14 @@ class GrpcService:
         draining: new connections and new calls are turned away.
         gathers_writes: the loop's ``writelines`` takes part in back-pressure.
         deadlines: of all open calls.
-        gate: who may call; None for everybody.
+        gate: decides who may call; None admits everybody.
         on_empty: called when the last connection is gone.
-        worker: one thread for what would hold the loop up: large messages are compressed and decompressed one by one,
-            so that many small ones that grow large cannot fill the memory together.
+        worker: one thread that compresses and decompresses large messages, which would hold the loop up. It takes one
+            at a time, so that many small messages that grow large cannot fill the memory together.
         pool: memory for messages that do not lie in the buffer as a whole.
         cancelled: counts the calls that end before their response.
-        partial_bytes: what has arrived of messages that are not whole yet.
-        partial_calls: the calls that these belong to, and for how many seconds.
+        partial_bytes: the received bytes of incomplete messages.
+        partial_calls: the calls with such messages, each with the seconds since the message began.
     """
 
     __slots__ = (
@@ -114,22 +115,25 @@ class GrpcService:
 
     def streams_per_connection(self) -> int:
         """The calls that one more connection may have open."""
+        # Open calls take memory, so connections among many get fewer. Earlier ones keep the limit that they were sent.
         share = MAX_STREAMS_TOGETHER // (len(self.connections) + 1)
         return min(self.limits.max_streams, max(MIN_STREAMS, share))
 
     def age(self, seconds: int) -> None:
-        """Called by the sweep: note that time has passed, and give up calls whose message comes too slowly."""
+        """Called by the sweep: note that time has passed, and end calls whose message comes too slowly."""
         self.pool.age(seconds)
         self._bound_waiting()
+        # A copy: ``check_rate`` may end the call, which leaves the dict.
         for call, waited_s in list(self.partial_calls.items()):
             self.partial_calls[call] = waited_s + seconds
             if not call.check_rate(waited_s + seconds) and call in self.partial_calls:
+                # The message waits for the call, not for its sender: its time starts again afterwards.
                 self.partial_calls[call] = 0
 
     def count_waiting(self, size: int, call_soon: Callable[[Callable[[], object]], object]) -> None:
-        """Note that ``size`` bytes more of responses wait: many can come between two sweeps.
+        """Note that ``size`` more bytes of responses wait: the second between two sweeps can fill a small memory.
 
-        ``call_soon`` has something done in the next turn of the loop.
+        ``call_soon`` schedules a callback for the next turn of the loop: the connection that calls is writing.
         """
         self._added_bytes += size
         if self._added_bytes > self.limits.max_waiting_bytes // CHECKS_PER_BOUND:
@@ -159,6 +163,6 @@ class GrpcService:
             self.on_empty()
 
     def close(self) -> None:
-        """Release the timer and the thread; the last call."""
+        """Release the timer and the thread; nothing is called afterwards."""
         self.deadlines.close()
         self.worker.shutdown(wait=False, cancel_futures=True)

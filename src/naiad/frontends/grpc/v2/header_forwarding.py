@@ -19,7 +19,7 @@ _OF_GRPC: Final = frozenset(("te", "content-type", "grpc-timeout", "grpc-encodin
 
 
 MAX_KEPT: Final = 64
-"""Heads of calls of which it is known what they forward."""
+"""The heads with a cached handler."""
 
 
 class ForwardingDecoder:
@@ -39,7 +39,7 @@ class ForwardingDecoder:
         return self._decoder.demand
 
     def recall(self, message: Body) -> Decoded | None:
-        """As the decoder; also raises InvalidArgumentError when a header has a reserved name."""
+        """As the decoder; also raises InvalidArgumentError if a header has a reserved name."""
         found = self._decoder.recall(message)
         return None if found is None else self._with_headers(found)
 
@@ -54,6 +54,7 @@ class ForwardingDecoder:
     def _with_headers(self, found: Decoded) -> Decoded:
         added = self._added
         if added is None:
+            # At the first request, since a reserved name is an error of each request and not of the call.
             added = self._added = AddedParameters(self._forwarding.choose(_headers(self._metadata)))
         model, remembered, inputs, request_id = found
         return model, added.added_to(remembered), inputs, request_id
@@ -68,7 +69,8 @@ class ForwardingInferHandler:
         self._regions = engine.regions
         self._decoder = RequestDecoder(engine, serves_decoupled=False)
         self._forwarding = forwarding
-        # By the identity of the metadata, which calls with the same head share; it is kept, so that it stays the same.
+        # By the identity of the metadata, which calls with the same head share. The value refers to it, so that no
+        # other object gets its identity.
         self._known: dict[int, tuple[Mapping[str, str], GrpcInferHandler]] = BoundedDict(MAX_KEPT)
 
     def __call__(self, call: RpcCall, message: Body) -> None:
@@ -90,7 +92,7 @@ class ForwardingStreamService(StreamService):
         self._forwarding = forwarding
 
     def open(self, call: RpcCall) -> Receiver:
-        """A call has begun: who takes its requests."""
+        """The receiver of a new call's requests."""
         return self.open_with(call, ForwardingDecoder(self.decoder, self._forwarding, call.metadata))
 
 

@@ -18,7 +18,7 @@ from naiad.wire.grpc.status import STOPPING, Status
 
 PACKAGE: Final = "grpc.health.v1"
 POLL_SECONDS: Final = 0.25
-"""How soon those who watch learn of a change."""
+"""The delay with which watchers learn of a change."""
 MAX_WATCHERS: Final = 10_000
 
 
@@ -57,11 +57,12 @@ class HealthService:
         watcher = _Watcher(self, call)
         call.owner = watcher
         self._watchers.add(watcher)
+        # Before polling begins: the server may stop already, which ends this call within.
         self._tell(watcher, self._engine.is_ready())
         self._keep_polling()
 
     def forget(self, watcher: _Watcher) -> None:
-        """Called by a watcher that nobody listens to any more."""
+        """Called by a watcher whose caller is gone."""
         self._watchers.discard(watcher)
         if not self._watchers and self._timer is not None:
             self._timer.cancel()
@@ -74,6 +75,7 @@ class HealthService:
     def _poll(self) -> None:
         self._timer = None
         serving = self._engine.is_ready()
+        # A copy: a watcher that is told of the end leaves the set.
         for watcher in tuple(self._watchers):
             self._tell(watcher, serving)
         self._keep_polling()
@@ -81,7 +83,8 @@ class HealthService:
     def _tell(self, watcher: _Watcher, serving: bool) -> None:
         watcher.tell(serving)
         if self._engine.exiting:
-            # Nothing changes any more, and a call without an end would keep the server from stopping.
+            # Nothing changes any more, and an endless call would keep the server from stopping.
+            # Removed by hand: a call that is finished does not cancel its owner.
             self.forget(watcher)
             watcher.call.finish(Status.UNAVAILABLE, STOPPING)
 
@@ -97,7 +100,7 @@ class _Watcher:
         self._told: bool | None = None
 
     def tell(self, serving: bool) -> None:
-        """Send the state if it is news; a caller who takes nothing gets the newest one later."""
+        """Send the state if it has changed; a congested caller gets the newest state later."""
         if serving is not self._told and not self.call.congested:
             self._told = serving
             send_message(self.call, _response(serving))

@@ -24,7 +24,7 @@ from naiad.wire.v2.proto import ProtoPlan
 
 
 class GrpcInferRequest(ClientRequest):
-    """A request that answers on its call, and that the caller can give up."""
+    """A request that responds on its call, and that is cancelled when its caller gives up."""
 
     __slots__ = ("call",)
     plan: ProtoPlan
@@ -39,12 +39,12 @@ class GrpcInferRequest(ClientRequest):
         request_id: str,
         received_ns: int,
     ) -> None:
-        # Not through super(): one call less for every request.
+        # Not through super(): one call less per request on the hot path.
         self.call = call
         self.model = model
         self.plan = self.options = plan
         self.inputs = inputs
-        # Inputs that are no views of the message hold memory of their own.
+        # Inputs that are not views of the message hold memory of their own.
         self.held_bytes = plan.size if len(plan.inputs) == len(inputs) else memory_of(inputs)
         self.id = request_id
         self.received_ns = received_ns
@@ -82,7 +82,7 @@ class GrpcRegionRequest(GrpcInferRequest):
     use: RegionUse
 
     def submit(self, registry: RegionRegistry) -> None:
-        """Look up its regions and submit it to its model, once all is read that the model does not read itself.
+        """Look up its regions and submit it to its model, after the inputs that the model does not read itself.
 
         Raises:
             NaiadError: as ``open_regions`` and ``ServingModel.submit``.
@@ -96,7 +96,7 @@ class GrpcRegionRequest(GrpcInferRequest):
 
 
 class GrpcInferHandler:
-    """Handles the calls of ``ModelInfer``, which ``decoder`` reads; ``regions`` are those of clients, if any."""
+    """Handles the calls of ``ModelInfer``. ``decoder`` reads their messages; ``regions`` are those of clients."""
 
     __slots__ = ("_decoder", "_regions")
 
@@ -117,6 +117,7 @@ class GrpcInferHandler:
             if plan.is_special:
                 self._submit_specially(request)
                 return
+            # Before the submission: an inline model responds within ``submit``, which drops the owner again.
             call.owner = request
             model.submit(request)
         except LongContentsError as long:
@@ -125,17 +126,17 @@ class GrpcInferHandler:
             self._fail_or_wait(call, message, error)
 
     def _receive(self, call: RpcCall, message: Body, received_ns: int, found: Decoded) -> None:
-        """Hand a request over that was read in full."""
+        """Submit a request that was read in full."""
         model, plan, inputs, request_id = found
         kind = GrpcInferRequest if plan.regions is None else GrpcRegionRequest
         request = kind(call, model, plan, inputs, request_id, received_ns)
         request.held_bytes = max(len(message), request.held_bytes)
-        # Reading took a while, and was no wait in a queue.
+        # The time of the reading must not count as time in the queue.
         request.queued_ns = monotonic_ns()
         self._submit_specially(request)
 
     def _read_later(self, call: RpcCall, message: Body, received_ns: int, long: LongContentsError) -> None:
-        """Have typed contents read in a thread, and go on with the same request."""
+        """Have typed contents read in a thread, then resume the same request."""
 
         def done(contents: ReadContents) -> None:
             if not call.ended:
@@ -150,7 +151,7 @@ class GrpcInferHandler:
             fail(call, error)
 
     def _submit_specially(self, request: GrpcInferRequest) -> None:
-        """Hand a request over whose inputs lie in regions, or may be too long for the event loop."""
+        """Submit a request whose inputs lie in regions, or may be too long for the event loop."""
         model = request.model
         request.call.owner = request
         if isinstance(request, GrpcRegionRequest):

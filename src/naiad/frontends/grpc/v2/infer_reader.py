@@ -1,4 +1,4 @@
-"""Reading inference requests that come as protobuf messages: by what is remembered of one like it, or in full."""
+"""Reading inference requests that come as protobuf messages: by the memo of an equal one, or in full."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ from naiad.wire.v2.sequence_plan import SequencePlans, cut_proto
 log = logging.getLogger(__name__)
 
 MAX_FIELDS: Final = 4 * MAX_ENTRIES
-"""A large message of a form that clients do not write is refused when it has more fields than this."""
+"""A large message in an unusual layout is refused if it has more fields than this."""
 
 _LARGE_BYTES: Final = 1 << 20
 
 Source = Raw | TypedContents | TypedValues
 Decoded = tuple[ServingModel, ProtoPlan, dict[str, Array], str]
-"""A request that fits its model: the model, the plan, the inputs and the id."""
+"""A valid request: the model, the plan, the inputs and the id."""
 
 
 class UnparsableRequestError(InternalError):
-    """Bytes that are no message of the kind they should be. The protocol answers this with INTERNAL."""
+    """The bytes are no message of the expected type. The protocol answers this with INTERNAL."""
 
 
 class LongContentsError(InvalidArgumentError):
-    """The typed contents of a message take longer to read than the event loop may stand still: ``read_contents_later``
-    does it in a thread, and what it gives goes to ``Decoder.read`` with the message. ``budget`` counts that."""
+    """The typed contents of a message would hold the event loop up: ``read_contents_later`` reads them in a thread, and
+    its result goes to ``Decoder.read`` with the message. ``budget`` counts the message meanwhile."""
 
     def __init__(self, budget: RequestBudget) -> None:
         super().__init__("the contents are too long to be read at once")
@@ -61,7 +61,7 @@ class LongContentsError(InvalidArgumentError):
 def read_contents_later(
     message: Body, budget: RequestBudget, done: Callable[[ReadContents], None], failed: Callable[[NaiadError], None]
 ) -> None:
-    """Read the typed contents of a message in a thread, then tell ``done`` or ``failed`` on the loop."""
+    """Read the typed contents of a message in a thread, then call ``done`` or ``failed`` on the loop."""
 
     def read() -> ReadContents:
         try:
@@ -75,6 +75,7 @@ def read_contents_later(
         except NaiadError as error:
             failed(error)
         except Exception:
+            # A callback of the loop: without a response the call would never end.
             log.exception("a request with long contents could not be handled")
             failed(InternalError("internal error while the request was handled; the server's log has the details"))
 
@@ -96,7 +97,7 @@ class RequestDecoder:
 
     Args:
         engine: finds the models.
-        serves_decoupled: models that send any number of responses are served too.
+        serves_decoupled: whether decoupled models are served too.
     """
 
     def __init__(self, engine: Engine, serves_decoupled: bool) -> None:
@@ -104,7 +105,7 @@ class RequestDecoder:
         self._serves_decoupled = serves_decoupled
         self._last: Remembered | None = None
         self._memo = PlanMemo[Remembered]()
-        # None until there is a request of a sequence.
+        # None until the first request of a sequence, so that other requests pay one test.
         self._sequences: SequencePlans[Remembered] | None = None
         self._planners: dict[tuple[str, int], Planner[ProtoPlan]] = {}
         self._class = message_class("ModelInferRequest")
@@ -112,7 +113,7 @@ class RequestDecoder:
 
     @property
     def demand(self) -> LoadOnDemand | None:
-        """Who loads models for requests, if anybody does."""
+        """Loads models for requests; None without the option."""
         return self._engine.demand
 
     def forget(self, model: ServingModel) -> None:
@@ -125,22 +126,25 @@ class RequestDecoder:
         self._planners = {key: planner for key, planner in self._planners.items() if planner.model is not model}
 
     def recall(self, message: Body) -> Decoded | None:
-        """Read a request that is like one that was read before; None when there was none.
+        """Read a request that is like an earlier one; None if there was none.
 
         Raises:
             NaiadError: as ``Engine.find``; or a BYTES tensor is wrong.
         """
         like = self._last
+        # The last memo first: most callers repeat one kind of request, which then needs no look-up.
         found = like.match(message) if like is not None else None
         if like is None or found is None:
             return self._look_up(message)
         model = self._engine.find(like.plan.model, like.version)
+        # Loaded anew: the plan belongs to the model before, and the request is read in full.
         if model is not like.model:
             return None
         return model, like.plan, like.plan.views(message, found[0]), found[1]
 
     def _look_up(self, message: Body) -> Decoded | None:
         layout = scan(message)
+        # Long descriptions are not copied to be looked up: no memo is kept for them.
         if layout is None or memo_key_size(layout) > MAX_PLAN_KEY or layout.raw_at > MAX_DESCRIPTION_BYTES:
             return None
         key = memo_key(message, layout)
@@ -155,6 +159,7 @@ class RequestDecoder:
         if model is not like.model:
             return None
         if not like.varies:
+            # Only a memo that ``match`` can recognise.
             self._last = like
         inputs = {
             given.name: _read_raw(given, raw, model.spec, request_id)
@@ -163,7 +168,7 @@ class RequestDecoder:
         return model, like.plan, inputs, request_id
 
     def _of_another_sequence(self, message: Body, layout: Layout, key: bytes) -> Remembered | None:
-        """The memo of a request that differs in the number of its sequence alone, for that sequence."""
+        """The memo for a request that differs from an earlier one only in its correlation id."""
         found = self._sequences.find(key) if self._sequences is not None else None
         if found is None:
             return None
@@ -173,17 +178,18 @@ class RequestDecoder:
         return made
 
     def read(self, message: Body, contents: ReadContents | None = None) -> Decoded:
-        """Read and check a request in full; what was found is remembered where the next one may be like it.
+        """Read and validate a request in full; keep a memo where the next request may be like it.
 
         Raises:
-            LongContentsError: ``contents`` are to be read in a thread before.
-            UnparsableRequestError: it is no ``ModelInferRequest``.
-            NaiadError: what else is wrong with it.
+            LongContentsError: a thread must read the ``contents`` first.
+            UnparsableRequestError: the bytes are no ``ModelInferRequest``.
+            NaiadError: the request is malformed or does not fit its model.
         """
         layout = scan(message) if contents is None else None
         if contents is None and (layout is None or not layout.raws) and len(message) >= LONG_STRINGS_BYTES:
             self._look_at_contents(message, layout)
         parsed = self._parse(message if contents is None else contents.message, layout)
+        # Before the tensors are read: a request without room must cost little.
         model = self._find(parsed, len(message))
         spec = model.spec
         if layout is not None:
@@ -194,7 +200,7 @@ class RequestDecoder:
         sources: Sequence[Source | None] = found
         if contents is not None:
             sources = _with_contents(header, found, contents, spec.name)
-        # Inputs in regions have no field among the raw tensors, and nobody asks for their offsets.
+        # Inputs in regions have no field among the raw tensors; their offsets are never read.
         offsets = raw_offsets([i.binary_size or 0 for i in header.inputs])
         names = [i.name for i in header.inputs]
         plan = self._planner(model).plan(header, dict(zip(names, offsets, strict=True)))
@@ -203,6 +209,7 @@ class RequestDecoder:
             for given, source in zip(header.inputs, sources, strict=True)
             if source is not None
         }
+        # A memo needs every input in the message to be raw: other data lie in the description.
         carried = [given for given in header.inputs if given.region is None]
         if layout is not None and len(layout.raws) == len(carried) and memo_key_size(layout) <= MAX_PLAN_KEY:
             like = Remembered(message, layout, model, parsed.model_version, plan, carried)
@@ -214,7 +221,7 @@ class RequestDecoder:
         return model, plan, inputs, header.id
 
     def _find(self, parsed: Any, size: int) -> ServingModel:
-        """The model of a request, if it would take one of this size in bytes."""
+        """The model of a request, checked for room for ``size`` bytes."""
         model = self._engine.find(parsed.model_name, parsed.model_version)
         model.check_room(size)
         if model.spec.decoupled and not self._serves_decoupled:
@@ -222,22 +229,24 @@ class RequestDecoder:
         return model
 
     def _look_at_contents(self, message: Body, layout: Layout | None) -> None:
-        """Whether the loop may read a message at once that has no raw tensors, or another form than clients write."""
+        """Check that the loop may read a message without raw tensors, or in an unusual layout; it raises if not."""
         is_unusual = layout is None and len(message) > _LARGE_BYTES
         if not is_unusual and not has_long_contents(message):
             return
         if layout is not None:
+            # Checked before it is parsed, which takes time with its length.
             check_description(layout.key_at)
-            # Who is not served should not cost a thread's time.
+            # A request that is refused anyway should not cost a thread's time.
             self._find(self._class.FromString(message[: layout.key_at]), len(message))
         raise LongContentsError(self._engine.budget)
 
     def read_id(self, message: Body) -> str:
-        """The id of a request, whatever else is wrong with it; "" when it cannot be read."""
+        """The id of a request, whatever else is wrong with it; "" if it cannot be read."""
         layout = scan(message)
         try:
             if layout is not None:
                 return layout.read_id(message) if layout.key_at <= MAX_DESCRIPTION_BYTES else ""
+            # An error does not justify parsing a long message for its id.
             if len(message) > _LARGE_BYTES or has_long_contents(message):
                 return ""
             return str(self._parse(message, None).id)
@@ -247,7 +256,7 @@ class RequestDecoder:
             return ""
 
     def _parse(self, message: Body, layout: Layout | None) -> Any:
-        """The message; without its tensors where it is known where they lie."""
+        """The parsed message; without its raw tensors if their layout is known, so that protobuf does not copy them."""
         check_description(len(message) if layout is None else layout.raw_at)
         if layout is None and len(message) > _LARGE_BYTES and has_more_fields(message, MAX_FIELDS):
             raise InvalidArgumentError(
@@ -275,7 +284,7 @@ def _views(message: Body, layout: Layout) -> list[Raw]:
 def _with_contents(
     header: InferHeader, sources: Sequence[Raw | TypedContents | None], contents: ReadContents, model: str
 ) -> list[Source | None]:
-    """The sources of the inputs, with what was read before."""
+    """The sources of the inputs, with the contents that the thread read."""
     found: list[Source | None] = []
     for given, source, read in zip(header.inputs, sources, contents.inputs, strict=True):
         if read is not None and source is not None:
@@ -301,7 +310,7 @@ def _read_input(given: InputHeader, source: Source, spec: ModelSpec, request_id:
 
 
 def _read_raw(given: InputHeader, raw: Raw, spec: ModelSpec, request_id: str) -> Array:
-    """A raw tensor whose size was found to be right."""
+    """A raw tensor, whose size was validated; numbers are views of the message."""
     if given.dtype.is_bytes:
         return read_bytes(given, spec, raw, request_id)
     return np.ndarray(given.shape, given.dtype.numpy, raw)

@@ -26,7 +26,7 @@ class Description:
         return message_class("ServerReadyResponse")(ready=self._engine.is_ready())
 
     def model_ready(self, request: Any) -> Any:
-        """``ModelReady``: a model that is not known is just not ready.
+        """``ModelReady``: an unknown model is not ready, which is no error.
 
         Raises:
             InvalidArgumentError: the version is no number.

@@ -1,4 +1,4 @@
-"""Server reflection: how tools learn what is served, without having the ``.proto`` files.
+"""Server reflection: tools learn the services from it, without the ``.proto`` files.
 
 The two versions of the service, v1 and v1alpha, have the same messages in different packages. Source of the rules: the
 comments in gRPC's ``reflection.proto``.
@@ -20,7 +20,7 @@ METHOD: Final = "ServerReflectionInfo"
 
 
 def reflection_methods(services: Sequence[str]) -> Methods:
-    """Both versions of the reflection service by path. ``services``: full names of all that is served beside it."""
+    """Both versions of the reflection service by path. ``services``: full names of the other services."""
     listed = sorted((*services, *REFLECTION))
     return {path(service, METHOD): _method(service.rpartition(".")[0], listed) for service in REFLECTION}
 
@@ -51,7 +51,7 @@ class _ReflectionCall:
             return
         send_message(self._call, self._response(request))
         if self._call.congested:
-            # Answers are far larger than questions: no further question until these are taken.
+            # Answers are far larger than questions: no further question is read until these are taken.
             self._call.on_drained = self._call.resume
             self._call.pause()
 
@@ -64,7 +64,7 @@ class _ReflectionCall:
         self._call.finish(Status.UNAVAILABLE, STOPPING)
 
     def cancel(self) -> None:
-        """The caller gave up; nothing is under way."""
+        """The caller gave up; nothing is in flight."""
 
     def _response(self, request: Any) -> Any:
         response = message_class("ServerReflectionResponse", self._package)(
@@ -83,7 +83,7 @@ class ReflectionAnswers:
 
     Raises:
         NotFoundError: there is no such file, symbol or extension.
-        InvalidArgumentError: the question is of no kind that is known.
+        InvalidArgumentError: the question is of an unknown kind.
     """
 
     __slots__ = ("_fill", "_services")
@@ -126,7 +126,7 @@ class ReflectionAnswers:
 
     def _extension_numbers(self, name: str, response: Any) -> None:
         _find_message(name)
-        # The protocol's messages are proto3, where nothing can be extended.
+        # The protocol's messages are proto3, which has no extensions.
         response.all_extension_numbers_response.base_type_name = name
 
 
@@ -151,7 +151,7 @@ def _find_message(name: str) -> Any:
 
 
 def _add_files(file: Any, response: Any) -> None:
-    """Add a file and all that it needs, so that a tool need not ask again."""
+    """Add a file and all its dependencies, so that a tool need not ask again."""
     found: dict[str, Any] = {}
     _collect((file,), found)
     response.file_descriptor_response.file_descriptor_proto.extend(f.serialized_pb for f in found.values())

@@ -1,4 +1,4 @@
-"""Methods whose messages go through protobuf: read the request, ask for the answer, send it or say what is wrong."""
+"""Methods whose messages go through protobuf: the reading of requests, and the sending of responses or errors."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ UNPARSABLE: Final = "Unable to parse request"
 
 
 MAX_REQUEST_BYTES: Final = 1 << 20
-"""More than any question about the server needs. Protobuf copies messages, and nobody is served meanwhile."""
+"""More than any of these methods needs. Protobuf copies messages, and holds the event loop up meanwhile."""
 
 
 def check_size(size: int) -> None:
-    """Refuse a request message of ``size`` bytes to a method that needs few.
+    """Refuse a request message of ``size`` bytes to a method that takes small ones.
 
     Raises:
         MessageTooLargeError: it is larger than ``MAX_REQUEST_BYTES``.
@@ -32,7 +32,7 @@ def check_size(size: int) -> None:
 
 
 def read_request(call: RpcCall, message_type: Any, body: Body, may_be_large: bool = False) -> Any:
-    """The request message; None when its bytes are no such message, or too many, and then the call has been ended."""
+    """The request message; None if it is malformed or too large, and then the call has ended."""
     try:
         if not may_be_large:
             check_size(len(body))
@@ -47,7 +47,7 @@ def read_request(call: RpcCall, message_type: Any, body: Body, may_be_large: boo
 
 
 def protobuf_method(request: str, answer: Callable[[Any], Any], package: str = PACKAGE) -> Unary:
-    """A method that answers at once.
+    """A method that responds at once.
 
     Args:
         request: name of the request's message type.

@@ -34,6 +34,7 @@ class Repository:
         }
 
     def _index(self, request: Any, done: Done) -> None:
+        # Ready models are known; the others need a look at the repositories.
         if request.ready:
             done(None)
         else:
@@ -42,7 +43,7 @@ class Repository:
     def _indexed(self, request: Any) -> Any:
         rows = self._engine.index(request.ready)
         for row in rows:
-            # The message has no field for it.
+            # The protocol's message has no such field, and protobuf would refuse it.
             row.pop("namespace", None)
         return message_class("RepositoryIndexResponse")(models=rows)
 
@@ -68,16 +69,16 @@ class Repository:
 
 
 def _value(name: str, parameter: Any, wanted: str, what: str = "load") -> Any:
-    """The value of a parameter of a load or an unload, which must be of the kind ``wanted``."""
+    """The value of a parameter of a load or an unload, which must have the type ``wanted``."""
     if parameter.WhichOneof("parameter_choice") != wanted:
         raise InvalidArgumentError(f"invalid value type for {what} parameter '{name}', expected {wanted}.")
     return getattr(parameter, wanted)
 
 
 def _method(name: str, start: _Start, answer: _Answer | None = None, may_be_large: bool = False) -> Unary:
-    """A method that ``start`` begins and that is answered when that is done: with ``answer``, or the empty message.
+    """A method that ``start`` begins. At its end the call gets the message of ``answer``, or the empty one.
 
-    ``may_be_large``: its requests bring files.
+    ``may_be_large``: its requests contain files.
     """
     message_type = message_class(f"{name}Request")
     empty = message_class(f"{name}Response")()
@@ -95,7 +96,7 @@ def _method(name: str, start: _Start, answer: _Answer | None = None, may_be_larg
         try:
             if message.repository_name:
                 raise UnsupportedError(NAMED)
-            # A load may wait long: it has its files, and need not have the message with another copy of them as well.
+            # A load may wait long: it holds its files already, and the message with a second copy of them is dropped.
             start(message, partial(finish, call, message if answer is not None else None))
         except NaiadError as error:
             fail(call, error)

@@ -1,4 +1,4 @@
-"""The memo of a request, with which the next one like it needs no parser."""
+"""The memo of a request: with it the next request like it needs no parser."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SHORT_ID: Final = 128
 
 
 class Remembered:
-    """Requests that differ in their id and in the content of their tensors alone.
+    """The requests that differ from a known one only in their id and in the content of their tensors.
 
     Attributes:
-        model, version: what serves them, and the version as they name it.
+        model, version: the model that serves them, and the version as they name it.
         plan: their plan.
-        inputs: their inputs, all raw except the ones in regions.
-        varies: ``match`` finds none, because the sizes of their tensors differ from request to request, or raw tensors
-            stand beside some in regions.
+        inputs: their inputs, all raw except those in regions.
+        varies: ``match`` finds none of them, because the sizes of their tensors differ from request to request, or some
+            inputs are raw and others in regions.
     """
 
     __slots__ = (
@@ -45,10 +45,12 @@ class Remembered:
         self.plan = plan
         self.inputs = inputs
         self.varies = any(i.dtype.is_bytes or plan.regions is not None for i in inputs)
+        # Any size fits strings: -1.
         self._sizes = [-1 if i.dtype.is_bytes else i.binary_size for i in inputs]
         sizes = [i.binary_size or 0 for i in inputs]
         heads = [field_head(_RAW_INPUT, size) for size in sizes]
         name = bytes(message[: layout.id_at])
+        # One comparison covers the description and the head of the first tensor, which has a fixed size.
         self._after_id = bytes(message[layout.key_at : layout.raw_at]) + b"".join(heads[:1])
         self._before_id = name + bytes((ID_TAG,))
         self._whole = name + self._after_id
@@ -59,21 +61,23 @@ class Remembered:
         self._size = sum(sizes) + sum(map(len, heads[1:]))
 
     def fits(self, sizes: Sequence[int]) -> bool:
-        """Whether the raw tensors of a request with the same description have the sizes that they should."""
+        """Whether the raw tensors of a request with the same description have the expected sizes."""
         return len(sizes) == len(self._sizes) and all(
             wanted in (-1, size) for wanted, size in zip(self._sizes, sizes, strict=True)
         )
 
     def match(self, message: Body) -> tuple[int, str] | None:
-        """Where the tensors of a request begin, each with the head of its field, and the request's id.
+        """The offset where the tensors of a request begin, each with the head of its field, and the request's id.
 
-        None when the request is no such one, or has a long id.
+        None if the request is no such one, or has a long id.
         """
+        # A view cannot be compared with startswith; only the beginning is copied.
         text = bytes(message[: self._reach]) if type(message) is memoryview else message
         if text.startswith(self._whole):
             start, request_id = len(self._whole), ""
         elif text.startswith(self._before_id):
             begin = len(self._before_id) + 1
+            # A length below 128 is one byte of varint; longer ids take the slower path.
             length = text[begin - 1] if len(text) >= begin else _SHORT_ID
             start = begin + length
             if length >= _SHORT_ID or not text.startswith(self._after_id, start):
@@ -87,6 +91,7 @@ class Remembered:
             return None
         if start + self._size != len(message):
             return None
+        # The further tensors lie at fixed distances, but their heads must be where they should.
         for begin, end, head in self._further:
             if message[start + begin : start + end] != head:
                 return None
@@ -94,7 +99,7 @@ class Remembered:
 
 
 def memo_key(message: Body, layout: Layout) -> bytes:
-    """The bytes that two requests have in common when the same is to be remembered of both."""
+    """The bytes of a request without its id and its tensors: two requests with the same key share a memo."""
     return bytes(message[: layout.id_at]) + bytes(message[layout.key_at : layout.raw_at])
 
 

@@ -1,7 +1,7 @@
-"""The responses of decoupled models that wait for a caller who takes them too slowly.
+"""The responses of decoupled models that wait for a slow caller.
 
-Once much waits, the requests that bring more are held: their models are asked to pause. What comes all the same (from
-models that cannot pause, or were on their way) is kept up to a bound; a request that would go beyond it is given up.
+Once many wait, the requests that bring more are held: their models are asked to pause. Further responses, from models
+that cannot pause or that were on their way, are kept up to a bound; a request that exceeds it is cancelled.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from naiad.request import InferRequest
 
 MAX_WAITING_BYTES: Final = 1 << 28
-"""One response more is kept than there is room for, so that a single one may have any size."""
+"""One response more is accepted, so that a single one may have any size."""
 HOLD_BYTES: Final = 1 << 20
-"""When more waits, the requests that bring it are held."""
+"""With more bytes waiting, the requests that bring them are held."""
 HOLD_COUNT: Final = 256
-"""The same for the number of responses, unless the option says a number."""
+"""The same for the number of responses, unless the option sets one."""
 RESPONSE_BYTES: Final = 640
-"""Memory that a response costs beside its own bytes."""
+"""The memory that a response costs in addition to its own bytes."""
 
 
 class Backlog:
     """The responses that wait on one call.
 
     Args:
-        call: what they are sent on.
-        limit: when so many wait, the requests that bring them are held, however small they are; ``INT32_MAX`` for
+        call: the call that they are sent on.
+        limit: the number of waiting responses, of any size, from which on requests are held; ``INT32_MAX`` for
             ``HOLD_COUNT``.
     """
 
@@ -49,32 +49,34 @@ class Backlog:
 
     @property
     def is_full(self) -> bool:
-        """No further response may be sent for now."""
+        """Whether no further response may be sent for now."""
         return self._bytes > MAX_WAITING_BYTES and self._call.congested
 
     @property
     def holds(self) -> bool:
-        """So much waits that no more should be made."""
+        """Whether models should pause."""
         return self._count >= self._limit or self._bytes > HOLD_BYTES or self._call.congested
 
     def send(self, parts: Sequence[Buffer], size: int) -> None:
-        """Send a response, and note it if it has to wait."""
+        """Send a response and count it until the caller has taken all."""
         self._call.send(parts, size)
+        # Counted even if it left at once: only ``drained`` tells when nothing waits, and resets the counts.
         self._count += 1
         self._bytes += size + RESPONSE_BYTES
 
     def hold(self, request: InferRequest, model: ServingModel) -> None:
-        """Request that the model of a request makes no more for now."""
+        """Ask the model of a request to pause."""
         if request in self._held:
             return
         now_s = monotonic()
         if not self._held:
             self._since_s = now_s
         self._held[request] = model
+        # All held requests share one time, which began with the first of them.
         model.hold(request, max(0, BACKPRESSURE_TIMEOUT_MS - int((now_s - self._since_s) * 1000)))
 
     def forget(self, request: InferRequest) -> None:
-        """A request is over."""
+        """Drop a request that has ended."""
         self._held.pop(request, None)
 
     def forget_all(self) -> None:
@@ -82,9 +84,10 @@ class Backlog:
         self._held.clear()
 
     def drained(self) -> None:
-        """The caller took what waited."""
+        """The caller took all waiting responses."""
         self._count = self._bytes = 0
         if self._held:
+            # Taken out first: a model may respond at once and be held again.
             held, self._held = self._held, {}
             for request, model in held.items():
                 model.go_on(request)

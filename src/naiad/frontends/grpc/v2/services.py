@@ -1,4 +1,4 @@
-"""Everything that is served over gRPC: one table of methods by path, whichever transport carries them."""
+"""All methods that are served over gRPC: one table by path, whichever transport carries them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``LogSettings`` and ``TraceSetting``: what is logged and traced, read and changed while the server runs."""
+"""``LogSettings`` and ``TraceSetting``: the settings of logs and traces, read and changed while the server runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LogSettingsMethod:
 
 
 def _value(setting: Any) -> bool | int | str | None:
-    """The value of a setting; None when it has none."""
+    """The value of a setting; None if it has none."""
     name = setting.WhichOneof("parameter_choice")
     found: bool | int | str | None = getattr(setting, name) if name else None
     return found

@@ -1,11 +1,11 @@
 """``ModelStreamInfer``: one call, many requests in flight, their responses in the order of the requests.
 
-A decoupled model answers a request any number of times. Its responses wait for no other request, and are sent as they
-come. Each tells with ``triton_final_response`` whether another one follows; an end without a response is sent only to
-callers who asked for it.
+A decoupled model sends any number of responses to a request. They wait for no other request, and are sent as they come.
+Each tells with ``triton_final_response`` whether another one follows; an end without a response is sent only to callers
+that asked for it.
 
-Source: the protocol's gRPC section and recorded answers. A request that fails is answered with ``error_message`` and
-the call goes on, unless the caller's metadata says ``triton_grpc_error: true``: then the first failure ends the call
+Source: the protocol's gRPC section and recorded responses. A failed request gets a response with ``error_message`` and
+the call continues, unless the caller's metadata says ``triton_grpc_error: true``: then the first failure ends the call
 with its status.
 """
 
@@ -50,10 +50,10 @@ from naiad.wire.v2.parameters import FINAL
 from naiad.wire.v2.proto import Answer
 
 MAX_UNANSWERED: Final = 64
-"""Requests without a response with which no further ones are read from a caller."""
+"""With this many requests in flight no further ones are read from a caller."""
 
 MAX_DECOUPLED: Final = 1024
-"""The same for requests of decoupled models, which may take long and are answered independently."""
+"""The same for requests to decoupled models, which may take long and do not wait for each other."""
 
 ENDS_ON_ERROR: Final = "triton_grpc_error"
 _NO_TERMS: Final = RequestOptions(())
@@ -64,7 +64,7 @@ class StreamService:
 
     Args:
         engine: has the models.
-        max_waiting: how many responses of decoupled models may wait on a call (``--grpc-max-response-pool-size``).
+        max_waiting: the responses of decoupled models that may wait on a call (``--grpc-max-response-pool-size``).
     """
 
     def __init__(self, engine: Engine, max_waiting: int = INT32_MAX) -> None:
@@ -73,7 +73,7 @@ class StreamService:
         self._regions = engine.regions
 
     def open(self, call: RpcCall) -> Receiver:
-        """A call has begun: who takes its requests."""
+        """The receiver of a new call's requests."""
         return self.open_with(call, self.decoder)
 
     def open_with(self, call: RpcCall, decoder: Decoder) -> Receiver:
@@ -84,8 +84,8 @@ class StreamService:
 class InferStream:
     """One call.
 
-    A request has its place in ``_places`` until its response is sent, and is in ``_running`` until its model answers.
-    Those of decoupled models have no place; ``_decoupled`` is how many of them run.
+    A request has its place in ``_places`` until its response is sent, and is in ``_running`` until its model responds.
+    Requests to decoupled models have no place; ``_decoupled`` is their number in flight.
     """
 
     __slots__ = (
@@ -125,10 +125,10 @@ class InferStream:
         """Of the call."""
         return self._call.metadata
 
-    # What the caller does
+    # Called for the caller
 
     def receive(self, message: Body) -> None:
-        """Submit a request to its model, or respond in its place with what is wrong."""
+        """Submit a request to its model, or respond in its place with the error."""
         if self._refused:
             return
         if self._waiting is not None and self._waiting.takes(message):
@@ -139,9 +139,10 @@ class InferStream:
             if found[1].is_special:
                 self._receive_specially(found, received_ns, len(message))
             else:
-                # As there, without a call more for every request.
+                # As there, but without a further call for every request.
                 kind = DecoupledRequest if found[0].spec.decoupled else StreamRequest
                 request = kind(self, *found, received_ns)
+                # The inputs are views, which keep the whole message alive.
                 request.held_bytes = max(len(message), request.held_bytes)
                 if isinstance(request, DecoupledRequest):
                     self._submit_decoupled(request)
@@ -151,13 +152,15 @@ class InferStream:
             self._read_later(message, received_ns, long)
         except NaiadError as error:
             self._not_read(error, message)
+        # After the request: a message that was already received is never dropped.
         if not self._paused and self._is_full():
             self._paused = True
             self._call.pause()
 
     def _not_read(self, error: NaiadError, message: Body) -> None:
-        """Answer a message that did not become a request, in its place."""
+        """Respond, in its place, to a message that did not become a request."""
         if isinstance(error, UnparsableRequestError):
+            # No message behind it is read: the call ends with this error, after the earlier responses.
             self._refused = True
             self._answer_at_once(partial(self._end_with, error))
         elif isinstance(error, ModelNotLoadedError):
@@ -172,11 +175,12 @@ class InferStream:
         def done(contents: ReadContents) -> None:
             if not self._refused and not self._call.ended:
                 self._receive_specially(self._decoder.read(message, contents), received_ns, len(message))
+            # The request has its place by now, so the messages behind it may follow.
             resume()
 
         def failed(error: NaiadError) -> None:
             if not self._refused and not self._call.ended:
-                # What waits for a model has its place before those that wait for this one.
+                # Before ``resume``: if it waits for a model, its place is before the messages that wait for it.
                 self._not_read(error, message)
             resume()
 
@@ -184,6 +188,7 @@ class InferStream:
 
     def hold_back(self) -> Callable[[], None]:
         """Let the messages that come from now on wait until the returned function is called."""
+        # Messages that were received already still come after ``pause``, so they have to be kept as well.
         resume = self._waiting_messages().hold_back()
         if not self._paused:
             self._paused = True
@@ -202,7 +207,7 @@ class InferStream:
         self._answer_at_once(partial(self._send_error, error, self._decoder.read_id(message)))
 
     def _wait(self, message: Body, missing: ModelNotLoadedError) -> None:
-        """Load the model of a message; it and those after it wait meanwhile, and no further ones are read."""
+        """Load the model of a message. It and the messages behind it wait meanwhile, and no further ones are read."""
         if self._decoder.demand is None:
             self._refuse(missing, message)
             return
@@ -230,6 +235,7 @@ class InferStream:
 
     def _submit(self, request: StreamRequest, late: DeferredInputs | None = None) -> None:
         request.queued_ns = monotonic_ns()
+        # Before the submission: an inline model responds within it.
         self._places.expect(request)
         self._running.add(request)
         try:
@@ -251,10 +257,11 @@ class InferStream:
             else:
                 request.submit_deferred(late)
         except NaiadError as error:
+            # It has no place to release: as a response, the error also updates the counts.
             request.respond({}, error)
 
     def _receive_specially(self, found: Decoded, received_ns: int, size: int) -> None:
-        """A request whose inputs lie in regions, or may be too long for the event loop."""
+        """Submit a request whose inputs lie in regions, or may be too long for the event loop."""
         if found[1].regions is not None:
             self._receive_with_regions(found, received_ns, size)
             return
@@ -280,47 +287,50 @@ class InferStream:
             self._submit(whole)
 
     def is_running(self, request: StreamRequest) -> bool:
-        """Whether somebody waits for responses to a request."""
+        """Whether the caller still waits for responses to a request."""
         return request in self._running
 
     def _answer_at_once(self, send: Callable[[], None]) -> None:
-        """Answer a request that never ran, when those before it are answered."""
+        """Respond to a request that never ran, after the responses to earlier ones."""
         place = InferRequest(_NO_TERMS, {})
+        # An empty request stands for it, since it has a place but no model.
         self._places.expect(place)
         self._release(place, send)
 
     def end(self) -> None:
-        """No more requests come: the call ends when all are answered."""
+        """No more requests come: the call ends after the last response."""
         self._ended = True
         self._finish_when_done()
 
     def stop(self) -> None:
-        """The server stops: no further requests are taken, and the call ends when all are answered."""
+        """The server stops: no further requests are taken, and the call ends after the last response."""
         self._stops = self._refused = True
         if self._waiting is not None:
             self._waiting.leave()
         self._finish_when_done()
 
     def cancel(self) -> None:
-        """Cancel all requests: nobody waits for them any more."""
+        """Cancel all requests: the caller is gone."""
         if self._waiting is not None:
             self._waiting.leave()
+        # Emptied first: the responses of cancelled requests must find nobody waiting.
         running, self._running = self._running, set()
         self._backlog.forget_all()
         self._decoupled = 0
         for request in running:
             request.model.cancel(request)
 
-    # What the models do
+    # Called by the models
 
     def answer(self, request: StreamRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        """Send the only response to a request that ran, or that its model gave up."""
+        """Send the only response to a request, or its error."""
         if request not in self._running:
             return
         if error is None:
             try:
                 parts, size = request.plan.streamed(request.id, outputs)
             except LargeClassesError as large:
+                # It stays in ``_running``: with its classes it responds once more.
                 classify_off_loop(request, request.model.budget, large)
                 return
             except NaiadError as unsendable:
@@ -339,12 +349,13 @@ class InferStream:
         error: NaiadError | None,
         final: bool,
     ) -> None:
-        """One response of a decoupled model; arguments as ``InferRequest.respond_part``."""
+        """Send one response of a decoupled model; arguments as ``InferRequest.respond_part``."""
         if request not in self._running:
             return
         if self._backlog.is_full and (outputs is not None or error is not None):
             self.give_up(request)
             return
+        # Encoded first: a response that cannot be sent becomes an error with the same ``final``.
         part = self._part(request, outputs, error, final)
         if final:
             self._running.remove(request)
@@ -366,7 +377,7 @@ class InferStream:
         error: NaiadError | None,
         final: bool,
     ) -> Answer | NaiadError | None:
-        """The message for a response, None for none, or the error that ends the call."""
+        """The message for a response, None if nothing is sent, or the error that ends the call."""
         plan = request.plan
         if error is None:
             if outputs is None:
@@ -388,11 +399,12 @@ class InferStream:
         self._running.remove(request)
         self._backlog.forget(request)
         self._decoupled -= 1
+        # After it left ``_running``: the response to the cancellation is dropped, and the caller gets the error below.
         request.model.cancel(request)
         self._send_error(error, request.id, request.plan.model)
         self._answered()
 
-    # Answers leave in order
+    # Responses leave in order
 
     def _release(self, place: InferRequest, send: Callable[[], None]) -> None:
         self._places.release(place, send)
@@ -405,7 +417,7 @@ class InferStream:
             self._finish_when_done()
 
     def _send_error(self, error: NaiadError, request_id: str, model: str = "") -> None:
-        """``model``: named when the request reached it; no further answer follows then."""
+        """``model``: named if the request reached it; no further response follows then."""
         if self._ends_on_error:
             self._end_with(error)
             return
@@ -421,7 +433,8 @@ class InferStream:
         self._resume()
 
     def _resume(self) -> None:
-        """Resume reading once few requests wait for responses and the caller takes them."""
+        """Resume reading once few requests are in flight and the caller takes its responses."""
+        # Half of the bounds, so that reading does not stop and resume with every response.
         few = len(self._places) <= MAX_UNANSWERED // 2 and self._decoupled <= MAX_DECOUPLED // 2
         waits = self._waiting is not None and self._waiting.is_waiting
         if self._paused and few and not waits and not self._call.congested:
@@ -441,6 +454,7 @@ def _error_message(error: NaiadError, request_id: str, model: str = "", final: b
     """The message for a request that failed; it has ``model`` and ``final`` once the request reached its model."""
     response = message_class("ModelStreamInferResponse")(error_message=caller_text(error))
     described = response.infer_response
+    # Makes it present even if the request has no id.
     described.SetInParent()
     described.id = request_id
     if model:

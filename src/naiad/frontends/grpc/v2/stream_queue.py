@@ -1,4 +1,4 @@
-"""The messages of a stream that wait: for a model that is being loaded, or for a long message before them."""
+"""The messages of a stream that wait for a model that is being loaded, or for a long message before them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 class _BeingRead:
-    """The wait for a long message that is being read."""
+    """The wait for a long message that a thread reads."""
 
     def leave(self) -> None:
-        """Nobody waits any more: it is read to its end all the same."""
+        """Nothing waits any more. The thread cannot be stopped and reads to the end."""
 
 
 class WaitingMessages:
-    """The messages of a stream, from the first one on whose model is being loaded, or that takes long to read. They
-    keep their order.
+    """The waiting messages of a stream, in order, from the first one whose model is being loaded or that takes long to
+    read.
 
     Args:
-        receive: takes a message, and may let it wait again.
-        refuse: answers a message with an error, in its place.
+        receive: takes a message, and may make it wait again.
+        refuse: responds to a message with an error, in its place.
     """
 
     __slots__ = ("_is_replaying", "_messages", "_receive", "_refuse", "_waiting")
@@ -41,37 +41,39 @@ class WaitingMessages:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether any message waits, or something that they wait for has not ended."""
+        """Whether a message waits, or the load or reading that it would wait for has not ended."""
         return self._waiting is not None or bool(self._messages)
 
     def takes(self, message: Body) -> bool:
-        """Keep a message that comes while others wait; False when it need not wait."""
+        """Keep a message that comes while others wait; False if it need not wait."""
+        # While replaying, the messages come out of this queue, and must not go back to its end.
         if self._is_replaying or not self.is_waiting:
             return False
         self._messages.append(message)
         return True
 
     def wait(self, demand: LoadOnDemand, message: Body, missing: ModelNotLoadedError) -> None:
-        """The model of a message is loaded first.
+        """Have the model of a message loaded first.
 
         Raises:
-            UnavailableError: it cannot wait.
+            UnavailableError: too many wait, or a load has just failed.
         """
         self._waiting = demand.wait(missing.name, len(message), self._replay)
+        # To the front: in a replay it came from there, and keeps its place.
         self._messages.appendleft(message)
 
     def hold_back(self) -> Callable[[], None]:
-        """Let all further messages wait until the returned function is called: one before them is being read."""
+        """Make all further messages wait until the returned function is called: a thread reads the one before them."""
         waiting = self._waiting = _BeingRead()
         return partial(self._been_read, waiting)
 
     def _been_read(self, waiting: _BeingRead) -> None:
-        # By now they may wait for something else, or nobody waits.
+        # Meanwhile the messages may have begun to wait for something else, or the stream may have left.
         if self._waiting is waiting:
             self._replay(None)
 
     def leave(self) -> None:
-        """Nobody waits any more."""
+        """Drop all waiting messages: the stream ends."""
         self._messages.clear()
         if self._waiting is not None:
             self._waiting.leave()

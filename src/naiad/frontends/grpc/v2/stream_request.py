@@ -46,7 +46,7 @@ class RequestStream(Protocol):
 
 
 class StreamRequest(ClientRequest):
-    """A request with one response."""
+    """A request of a stream with one response."""
 
     __slots__ = ("stream",)
     plan: ProtoPlan
@@ -61,7 +61,7 @@ class StreamRequest(ClientRequest):
         request_id: str,
         received_ns: int,
     ) -> None:
-        # Not through super(): one call less for every request.
+        # Not through super(): one call less per request on the hot path.
         self.stream = stream
         self.model = model
         self.plan = self.options = plan
@@ -81,7 +81,7 @@ class StreamRequest(ClientRequest):
         return self.stream.is_running(self)
 
     def submit_deferred(self, deferred: DeferredInputs) -> None:
-        """Submit it to its model once its inputs are read; the requests of its sequence do not overtake it.
+        """Submit it to its model once its inputs are read; later requests of its sequence do not overtake it.
 
         Raises:
             QueueFullError: as ``submit_when_read``.
@@ -89,10 +89,12 @@ class StreamRequest(ClientRequest):
         if not self.options.correlation_id:
             super().submit_deferred(deferred)
             return
+        # Which messages behind it belong to its sequence is known only when they are read, so all of them wait.
         resume = self.stream.hold_back()
         try:
             submit_when_read(self, self.model, deferred, self.is_wanted, resume)
         except BaseException:
+            # ``submit_when_read`` calls it in all other cases; without it the stream would wait for ever.
             resume()
             raise
 
@@ -149,5 +151,7 @@ class DecoupledRegionRequest(DecoupledRequest):
         self.respond_part(outputs, error, True)
 
     def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
+        # The bound method is passed anew each time: stored, it would lead back to the request and keep its regions
+        # open.
         if not self._outputs.add(outputs, error, final, super().respond_part):
             self.stream.give_up(self)

@@ -1,8 +1,8 @@
-"""Large JSON is read and written in a process of its own: a parser keeps the interpreter, and with it the event loop,
-for as long as it takes.
+"""Large JSON is read and written in worker processes: a parser holds the interpreter, and with it the event loop, while
+it runs.
 
-A thread hands the work over and takes the result, both without the interpreter. Process and thread begin with the first
-piece of work and end when there was none for a while.
+A thread sends the work and receives the result, both without holding the interpreter. Worker and thread start with the
+first job and end after a minute without one.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from naiad.wire.v2.response import OutputPart, tensor_bytes
 logger = logging.getLogger("naiad")
 
 LARGE_JSON_BYTES: Final = 1 << 20
-"""From here on the JSON of a request goes to the process."""
+"""From this size on the JSON of a request goes to a worker."""
 MANY_VALUES_BYTES: Final = 1 << 16
 MANY_VALUES: Final = 1 << 16
-"""From here on smaller JSON does: small lists take a parser a hundred times as long as their bytes suggest."""
+"""With so many values smaller JSON does too: small lists take a parser a hundred times as long per byte."""
 MANY_STRINGS: Final = 1 << 13
 """The same for strings, which take several times as long as numbers."""
 MANY_TO_GENERATE: Final = 1 << 13
-"""The same for ``generate``, where some requests are parsed twice, and few have many values."""
+"""The same for ``generate``, which parses some requests twice, and whose requests rarely have many values."""
 LARGE_OUTPUT_BYTES: Final = 1 << 18
-"""From here on outputs do; each number takes several times its bytes as text."""
+"""From this size on outputs do; as text each number takes several times its bytes."""
 MAX_WAITING: Final = 64
-"""Bodies and responses that may wait before no further body is taken. Responses still are: their inference is done."""
+"""Bodies and responses that may wait before further bodies are refused. Responses are not: their inference is done."""
 _STRING_WEIGHT: Final = 4
 WORKERS: Final = 2
 IDLE_S: Final = 60.0
@@ -76,7 +76,7 @@ class _Job:
 
 
 def is_large_json(raw: Body, many_values: int = MANY_VALUES) -> bool:
-    """Whether JSON is to be read in the process; ``many_values`` is how many are too many for the loop."""
+    """Whether a worker should read the JSON; ``many_values`` is the number that is too many for the loop."""
     if len(raw) < MANY_VALUES_BYTES:
         return False
     if len(raw) >= LARGE_JSON_BYTES:
@@ -84,6 +84,7 @@ def is_large_json(raw: Body, many_values: int = MANY_VALUES) -> bool:
     plain = _plain(raw)
     if b'"BYTES"' in plain:
         many_values = min(many_values, MANY_STRINGS)
+    # Counting commas costs far less than parsing; each value but the first of a list has one.
     return plain.count(b",") >= many_values
 
 
@@ -104,6 +105,7 @@ class JsonWork:
 
     def __init__(self, budget: RequestBudget) -> None:
         self._budget = budget
+        # The threads use this and ``_is_closed``; the rest belongs to the loop.
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._open = 0
         self._threads: set[threading.Thread] = set()
@@ -150,21 +152,23 @@ class JsonWork:
         done: Done,
     ) -> None:
         def content() -> tuple[int, list[Raw]]:
+            # Runs in the thread: making the bytes of the outputs may copy.
             data = [b"" if part.placed else tensor_bytes(part.array, part.dtype) for part in parts]
             outputs = [
                 (p.name, p.dtype.wire, p.array.shape, p.binary, p.placed, len(raw))
                 for p, raw in zip(parts, data, strict=True)
             ]
             told = {"model": model, "version": version, "id": request_id, "parameters": dict(parameters)}
-            # Parameters may be what orjson refuses, or writes as null; the process says what is wrong with them.
+            # orjson refuses some parameters and writes NaN as null. The worker finds what is wrong with them.
             described = json.dumps({**told, "outputs": outputs}).encode()
             return len(described), [described, *data]
 
         self._begin(_Job(kind, sum(part.array.nbytes for part in parts), content, done))
 
     def close(self) -> None:
-        """End the threads and processes once they have done what they are at; what waits is not done any more."""
+        """End the threads and workers after the jobs that they are doing; waiting jobs are dropped."""
         self._is_closed = True
+        # One for each thread, since each takes one and ends.
         for _ in self._threads:
             self._jobs.put(None)
 
@@ -193,13 +197,14 @@ class JsonWork:
 
     def _finished(self, job: _Job, content: memoryview, first_bytes: int, error: NaiadError | None) -> None:
         self._open -= 1
+        # Before the callback, which may submit the request and count its bytes anew.
         self._budget.let_go(job.held_bytes)
         job.done(content, first_bytes, error)
 
     def _left(self, thread: threading.Thread) -> None:
         self._threads.discard(thread)
         if self._open and not self._threads and not self._is_closed:
-            # A piece of work came as the last thread left.
+            # A job came after the last thread had stopped waiting for one, and before the loop knew.
             thread = threading.Thread(target=self._run, args=(asyncio.get_running_loop(),), daemon=True)
             self._threads.add(thread)
             thread.start()
@@ -213,6 +218,7 @@ class JsonWork:
                 content, first_bytes, error = memoryview(b""), 0, None
                 try:
                     if process is not None and not process.is_running:
+                        # It died while no job needed it; no request has to fail for that.
                         process.close()
                         process = None
                     process = process or _JsonProcess()
@@ -231,6 +237,7 @@ class JsonWork:
                 with contextlib.suppress(RuntimeError):
                     # The loop may be closed by now.
                     loop.call_soon_threadsafe(self._finished, job, content, first_bytes, error)
+                # The wait for the next job may take a minute: it must not keep the body and the result alive.
                 del job, content
         finally:
             if process is not None:
@@ -246,14 +253,15 @@ class JsonWork:
 
 
 class _JsonProcess:
-    """One such process, used by one thread.
+    """The handle of one worker, used by one thread.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the worker cannot be started.
     """
 
     def __init__(self) -> None:
         self._connection, theirs = socket.socketpair()
+        # Closed here once the worker has its copy: otherwise the death of the worker would not end ``receive``.
         with theirs:
             self._process = GroupedProcess(
                 [sys.executable, "-m", json_child.__name__, str(theirs.fileno())], pass_fds=[theirs.fileno()]
@@ -261,15 +269,15 @@ class _JsonProcess:
 
     @property
     def is_running(self) -> bool:
-        """It has not ended."""
+        """Whether the worker has not ended."""
         return self._process.poll() is None
 
     def do(self, job: _Job) -> tuple[memoryview, int]:
-        """The result of a job, and the bytes of its first part.
+        """The result of a job, and the size of its first part in bytes.
 
         Raises:
-            NaiadError: the work cannot be done.
-            OSError: the process is gone.
+            NaiadError: the job fails.
+            OSError: the worker is gone.
         """
         first_bytes, parts = job.first_bytes()
         send(self._connection, job.kind, first_bytes, parts)
@@ -281,7 +289,7 @@ class _JsonProcess:
         return content, first_bytes
 
     def close(self) -> None:
-        """End it."""
+        """End the worker."""
         self._connection.close()
         self._process.kill()
         self._process.wait()

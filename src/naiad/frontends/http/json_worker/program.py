@@ -1,7 +1,7 @@
-"""The process for large JSON, started as ``python -m naiad.frontends.http.json_worker.program DESCRIPTOR``.
+"""The worker for large JSON, started as ``python -m naiad.frontends.http.json_worker.program DESCRIPTOR``.
 
-It turns requests with their data in JSON into the same requests with binary data, and outputs into the JSON of an
-answer. Both ways speak frames: ``u32 kind, u32 bytes of the first part, u64 bytes of all``, then the content.
+It turns requests with their data in JSON into the same requests with binary data, and outputs into the JSON of a
+response. Both directions use frames: ``u32 kind, u32 bytes of the first part, u64 bytes of all``, then the content.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from naiad.wire.v2.response import OutputPart, encode_answer, tensor_bytes
 FRAME: Final = struct.Struct("<IIQ")
 READ, READ_JSON_ALONE, WRITE, DONE, FAILED, GENERATE, WRITE_FLAT = range(7)
 """Kinds. ``READ``: a body, whose first part is JSON; ``READ_JSON_ALONE``: one that is JSON as a whole. ``WRITE``: a
-description of outputs, then their bytes; ``WRITE_FLAT``: the same for ``generate``. ``GENERATE``: what is known of a
-model, then a request to generate, as ``wire/v2/generate_packed.py`` has them. ``DONE``: a body, or the JSON part of an
-answer. ``FAILED``: a JSON object with ``error``, a class of ``naiad.errors``, and ``message``."""
+description of outputs, then their bytes; ``WRITE_FLAT``: the same for ``generate``. ``GENERATE``: the inputs of a
+model, then a request to ``generate``, as ``wire/v2/generate_packed.py`` defines them. ``DONE``: a body, or the JSON of
+a response. ``FAILED``: a JSON object with ``error``, a class of ``naiad.errors``, and ``message``."""
 ALIGNMENT: Final = 64
 _OF_INPUTS: Final = frozenset(("name", "shape", "datatype"))
 _OF_OUTPUTS: Final = frozenset(("name",))
@@ -49,7 +49,7 @@ def to_binary(body: memoryview, json_bytes: int, is_alone: bool) -> Parts:
     """A request with all its inputs as binary data: its JSON part, then its tensors.
 
     Raises:
-        NaiadError: it is no inference request.
+        NaiadError: the body is no inference request.
     """
     root = load_json(body[:json_bytes])
     header = header_of(root)
@@ -68,14 +68,15 @@ def to_binary(body: memoryview, json_bytes: int, is_alone: bool) -> Parts:
         parameters = entry.get("parameters")
         entry["parameters"] = {**(parameters if isinstance(parameters, dict) else {}), "binary_data_size": len(raw)}
         tensors.append(raw)
-    # What is too much is found by whoever reads the result.
+    # Bytes behind the last tensor are passed on: the server refuses them when it reads the result.
     described = dump_json(_without_others(root))
     check_description(len(described))
+    # JSON allows spaces at the end: they align the tensors, which become views.
     return [described + b" " * (-len(described) % ALIGNMENT), *tensors, body[at:]]
 
 
 def _without_others(root: dict[str, Any]) -> dict[str, Any]:
-    """A request without data, and without members that mean nothing: whoever reads it should not read these again."""
+    """The request without data and unknown members: the loop reads the result, and must not parse these again."""
     kept: dict[str, Any] = {name: root[name] for name in ("id", "parameters") if name in root}
     kept["inputs"] = [_only(entry, _OF_INPUTS, _ABOUT_INPUTS) for entry in root["inputs"]]
     if "outputs" in root:
@@ -84,7 +85,7 @@ def _without_others(root: dict[str, Any]) -> dict[str, Any]:
 
 
 def _only(entry: dict[str, Any], members: frozenset[str], about: frozenset[str]) -> dict[str, Any]:
-    """An input or an output with these ``members`` alone, and of its parameters those in ``about``."""
+    """An input or an output reduced to these ``members``, and to the parameters in ``about``."""
     kept = {name: value for name, value in entry.items() if name in members}
     parameters = entry.get("parameters")
     if isinstance(parameters, dict):
@@ -93,7 +94,7 @@ def _only(entry: dict[str, Any], members: frozenset[str], about: frozenset[str])
 
 
 def _check_no_binary(header: InferHeader) -> None:
-    """Nothing follows a body that is JSON alone."""
+    """Refuse sizes of binary data in a body that is JSON alone."""
     for given in header.inputs:
         if given.binary_size:
             raise InvalidArgumentError(
@@ -102,17 +103,19 @@ def _check_no_binary(header: InferHeader) -> None:
 
 
 def to_json(description: bytes | memoryview, data: memoryview, is_flat: bool = False) -> bytes:
-    """The JSON part of a response, or ``is_flat``: a response to ``generate``.
+    """The JSON part of a response, or with ``is_flat`` a response to ``generate``.
 
     Raises:
         NaiadError: an output cannot travel in JSON.
     """
+    # Not orjson, which refuses NaN among the parameters.
     told = json.loads(bytes(description))
     parts: list[OutputPart] = []
     at = 0
     for name, wire, shape, is_binary, is_placed, size in told["outputs"]:
         dtype = BY_WIRE[wire]
         if is_placed:
+            # The data lie in a region of the client; the response only describes them.
             array = as_array(PlacedOutput(dtype.numpy, tuple(shape)))
         else:
             array = _array(data[at : at + size], dtype, shape)
@@ -137,6 +140,7 @@ def receive(connection: socket.socket, size: int) -> memoryview:
     Raises:
         ConnectionError: the other side is gone.
     """
+    # Unlike a bytearray, its memory is not zeroed first.
     buffer: memoryview = np.empty(size, np.uint8).data
     have = 0
     while have < size:
@@ -155,7 +159,7 @@ def send(connection: socket.socket, kind: int, first_bytes: int, parts: Parts) -
 
 
 def _work(connection: socket.socket) -> None:
-    """Do one piece of work."""
+    """Do one job."""
     kind, first_bytes, size = FRAME.unpack(receive(connection, FRAME.size))
     content = receive(connection, size)
     try:
@@ -168,6 +172,7 @@ def _work(connection: socket.socket) -> None:
     except NaiadError as error:
         send(connection, FAILED, 0, [_told(error)])
     except Exception as error:
+        # The worker stays: one bad request must not cost the next one a restart.
         traceback.print_exc()
         text = f"large JSON could not be handled ({type(error).__name__}: {error}), see the server's log"
         send(connection, FAILED, 0, [_told(InternalError(text))])

@@ -1,4 +1,4 @@
-"""The gate before an application: requests that may not pass are answered here."""
+"""The gate before an application: it refuses the requests that may not pass."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ def guarded(application: Application, gate: Gate, feature_of: Callable[[str], st
         try:
             key = gate.admit(feature, head.headers)
         except NaiadError as error:
+            # A large body is then not waited for: see ``HttpConnection._begin_body``.
             head.refused = True
             return _refusing(error)
         if feature == HEALTH_FEATURE and head.query and not _may_read_index(gate, head):
-            # Why a model is not ready stands in the index: others are told that it is not.
+            # The reasons of failed loads hold paths and texts of models: only callers who may read the index get them.
             head.query = ""
         handler = application(head)
         return handler if key is None else _limited(handler, key)
@@ -58,6 +59,7 @@ def _refusing(error: NaiadError) -> Handler:
     """Source of the content type: the reference answers a restricted API with plain text that holds JSON."""
     body = orjson.dumps({"error": str(error)})
     type_ = TEXT if isinstance(error, RestrictedError) else JSON
+    # Encoded once: refused callers repeat themselves.
     answer = encode_head(error.http_status, type_, len(body), _challenge(error)) + body
 
     def refuse(exchange: Exchange, body: bytearray | memoryview) -> None:
@@ -82,6 +84,7 @@ def _limited(handler: Handler, key: KnownKey) -> Handler:
         try:
             key.take()
         except RateLimitError as error:
+            # The true wait is known here, unlike that of a full queue.
             send_error(exchange, error, JSON, (("Retry-After", str(error.retry_s)),))
         else:
             handler(exchange, body)

@@ -12,7 +12,7 @@ logger = logging.getLogger("naiad")
 
 
 def with_request_log(application: Application, level: int) -> Application:
-    """``application`` as it is asked while the log has this verbose level: below 1 nothing stands in between."""
+    """``application`` for this verbose level of the log: below 1 it is not wrapped and costs nothing."""
     return log_requests(application) if level > 0 else application
 
 

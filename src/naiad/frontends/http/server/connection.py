@@ -1,7 +1,7 @@
 """One HTTP/1.1 connection: from the socket's bytes to a handler and back.
 
-The way of a small request is ``buffer_updated`` -> handler -> ``Exchange.send``, and it is kept free of tasks, futures,
-timers and locks. Everything unusual (a body that has not arrived, chunks, HTTP/1.0, HEAD, pipelining out of order,
+The path of a small request is ``buffer_updated`` -> handler -> ``Exchange.send``, without tasks, futures, timers and
+locks. Everything unusual (a body that has not arrived, chunks, HTTP/1.0, HEAD, pipelining out of order,
 back-pressure, the end of the connection) takes the slower methods below and in ``response_writer.py``.
 
 Bytes are received into one buffer that all connections of a listener share: the event loops used read and deliver in
@@ -27,13 +27,15 @@ from naiad.wire.http1.head import HEAD_END, MAX_HEAD_BYTES, HttpError, RequestHe
 log = logging.getLogger(__name__)
 
 SMALL_BODY_BYTES: Final = 16_384
+# Two marks, so that reading does not stop and resume with every response.
 MAX_UNANSWERED: Final = 64
 RESUME_UNANSWERED: Final = 32
+# Each of many connections may keep its last head.
 MAX_KEPT_HEAD_BYTES: Final = 2048
 MAX_REFUSED: Final = 1024
 """Connections over the limit that get a 503 before they are closed; further ones are dropped."""
 
-# What the next bytes are. 0 is the usual case: ``buffer_updated`` tests for it once.
+# The kind of the next bytes. The usual one is 0, so that ``buffer_updated`` needs one test.
 _HEADS, _PARTIAL, _BODY, _CHUNKED, _DISCARD, _HTTP2, _SMALL_BODY = range(7)
 _IN_BODY: Final = (_BODY, _CHUNKED, _SMALL_BODY)
 
@@ -65,6 +67,7 @@ class HttpConnection(ResponseWriter):
 
     def __init__(self, service: HttpService) -> None:
         super().__init__(service)
+        # Bound once for the fast path: the memo empties this dict and never replaces it.
         self._known = service.memo.known
         self._last = REFUSED_HEAD
         self._buffer = service.receive_buffer()
@@ -83,6 +86,7 @@ class HttpConnection(ResponseWriter):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        # Bound once: one look-up less for every response.
         self.write = self._transport.write
         self._service.connections.add(self)
         surplus = len(self._service.connections) - self._service.limits.max_connections
@@ -100,13 +104,13 @@ class HttpConnection(ResponseWriter):
         if self._state:
             self._receive_slowly(nbytes)
             return
-        # The usual case: one request with the same head as the one before it on this connection.
+        # The usual case, written out: exactly one request, with the same head as the last one on this connection.
         head = self._last
         buffer = self._buffer
         if nbytes == head.request_bytes and not self.pending and not self.halted and buffer.startswith(head.raw):
             exchange = Exchange(self, head)
             self.pending.append(exchange)
-            # A slice of a bytearray is a copy: the handler may keep it, the buffer is shared by all connections.
+            # A slice of a bytearray is a copy, which the handler may keep: all connections share the buffer.
             try:
                 head.handler(exchange, buffer[len(head.raw) : nbytes])
             except Exception:
@@ -117,24 +121,28 @@ class HttpConnection(ResponseWriter):
                 self._yield_to_others()
 
     def eof_received(self) -> bool:
-        """The peer sends no more, mostly because it is gone: what waits is given up. All answers are still sent."""
+        """The peer sends no more, mostly because it is gone: waiting requests are cancelled, responses still sent."""
         self._eof = True
         self._read_no_more()
         self._service.budget.cancelled.disconnect += give_up(self.pending)
+        # True keeps the other direction open for the responses.
         return bool(self.pending) and self._can_half_close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
         self._read_no_more()
+        # Emptied before the owners are cancelled: their responses must find nothing to write to.
         abandoned = list(self.pending)
         self.pending.clear()
         for exchange in abandoned:
+            # Cut by hand: a streaming response refers to its exchange.
             exchange.answer = None
         self._service.budget.cancelled.disconnect += give_up(abandoned)
         self._service.forget(self)
 
     def forget_head(self) -> None:
         """Ask the application anew for the next request."""
+        # ``REFUSED_HEAD`` stands for no request yet, which ``_may_hand_over`` has to know.
         if self._last is not REFUSED_HEAD:
             self._last = _UNKEPT_HEAD
 
@@ -152,11 +160,13 @@ class HttpConnection(ResponseWriter):
                 break
             start = end + 4
             raw = bytes(buffer[position:start])
+            # Looked up here too: for a known head the memo would cost two more calls.
             head = self._known.get(raw) or self._read_head(raw)
             if head is None:
                 if self._state == _HTTP2:
                     self._hand_over(bytes(buffer[position:size]))
                     return
+                # An empty line, or a head that was refused: ``halted`` then ends the loop.
                 position = searched = start
                 continue
             self._last = head if len(raw) <= MAX_KEPT_HEAD_BYTES else _UNKEPT_HEAD
@@ -175,7 +185,8 @@ class HttpConnection(ResponseWriter):
             self._keep(buffer, position, size)
 
     def _read_head(self, raw: bytes) -> RequestHead | None:
-        """The head with its handler; None for an empty line between requests, a head that was refused, and HTTP/2."""
+        """The head with its handler; None for an empty line between requests, a refused head, and HTTP/2."""
+        # RFC 9112, section 2.2: an empty line before a request is ignored.
         raw = raw.removeprefix(b"\r\n")
         if raw == b"\r\n":
             return None
@@ -192,7 +203,7 @@ class HttpConnection(ResponseWriter):
         return head
 
     def _dispatch(self, head: RequestHead, body: bytearray | memoryview) -> None:
-        """Hand a request to its handler that did not come whole in one read."""
+        """Hand a request that did not come in one read to its handler."""
         if not head.keep_alive:
             self._read_no_more()
         exchange = Exchange(self, head)
@@ -208,16 +219,17 @@ class HttpConnection(ResponseWriter):
             exchange.send_error(500, "internal error while the request was handled; the server's log has the details")
 
     def _keep(self, buffer: bytearray, position: int, size: int) -> None:
-        """Keep what could not be used yet, and stop reading when the reason lies on this side."""
+        """Keep the bytes that could not be used yet, and stop reading if the reason lies on this side."""
         if self._state > _PARTIAL:
             if self._rest:
-                # The head of the body that arrives was in here.
+                # It held the head of the body that arrives.
                 self._rest = bytearray()
             return
         if position == size:
             self._rest = bytearray()
             self._enter(_HEADS)
             return
+        # A head that is still incomplete keeps its time: entering the state anew would restart it.
         begun = self._state == _PARTIAL and position == 0
         if not begun:
             self._rest = buffer[position:size]
@@ -235,22 +247,25 @@ class HttpConnection(ResponseWriter):
         if not rest:
             self._enter(_HEADS)
             return
+        # The end of a head, four bytes, may lie across two reads.
         self._searched = max(0, len(rest) - 3)
         try:
+            # At once: bytes that can be no head (TLS, for example) should not wait for the time limit.
             check_head_start(rest[0])
             if len(rest) > MAX_HEAD_BYTES:
                 raise HttpError(431, f"request head is larger than {MAX_HEAD_BYTES} bytes")
         except HttpError as error:
             self._fail(error.status, error.message)
 
-    # Connections that turn out to be HTTP/2.
+    # Connections that begin as HTTP/2.
 
     def _may_hand_over(self) -> bool:
-        """Whether somebody takes HTTP/2 and this connection has had no request yet."""
+        """Whether a gRPC listener takes HTTP/2 and this connection has had no request yet."""
         return self._service.take_http2 is not None and self._last is REFUSED_HEAD and not self.pending
 
     def _hand_over(self, data: bytes) -> None:
         take = self._service.take_http2
+        # This object is done with the transport, which gets another protocol: nothing here may touch it any more.
         self.lost = True
         self._read_no_more()
         self._service.forget(self)
@@ -267,11 +282,13 @@ class HttpConnection(ResponseWriter):
             self._dispatch(head, buffer[position:end])
             return end
         if head.refused and (head.chunked or head.expect_continue or length > SMALL_BODY_BYTES):
+            # The handler answers from the head alone: a body that may not pass is not waited for.
             self._read_no_more()
             self._dispatch(head, bytearray())
             return size
         if length > SMALL_BODY_BYTES:
             try:
+                # Before memory is taken and before ``100 Continue``: such a client has then sent no body.
                 self._service.check_arrival(head.target, length)
             except QueueFullError as error:
                 self._fail(error.http_status, str(error), retry=True)
@@ -281,9 +298,10 @@ class HttpConnection(ResponseWriter):
             if head.expect_continue:
                 self._pass_interim()
             elif not head.chunked and length <= SMALL_BODY_BYTES:
-                # Many clients send head and body one right after the other: it comes whole, and needs no memory yet.
+                # libcurl and others send the body right after the head: it comes whole and needs no memory yet.
                 self._enter(_SMALL_BODY)
                 return size
+        # Released at once: a bytearray with an open view could not be resized.
         with memoryview(buffer) as whole, whole[position:size] as data:
             if head.chunked:
                 limits = self._service.limits
@@ -307,8 +325,9 @@ class HttpConnection(ResponseWriter):
         self._fail(503, "there is no memory for the request body; try again later")
 
     def _check_arriving(self) -> None:
-        """Refuse this body, unless it is the only one: those that arrive are too large together."""
+        """Refuse this body unless it is the only one: the arriving bodies are too large together."""
         service = self._service
+        # A single body is bounded by its own limit, and must be able to arrive.
         if self._arrived_bytes() == service.arriving_bytes:
             return
         error = service.budget.refuse(
@@ -322,6 +341,7 @@ class HttpConnection(ResponseWriter):
         return self._body.have + len(self._decoder.body)
 
     def _receive_slowly(self, nbytes: int) -> None:
+        # The states that are not listed drop the bytes.
         state = self._state
         if state == _SMALL_BODY:
             self._receive_small_body(nbytes)
@@ -341,10 +361,12 @@ class HttpConnection(ResponseWriter):
 
     def _receive_small_body(self, nbytes: int) -> None:
         head, buffer = self._head, self._buffer
+        # Before the handler: its response may be the last one, which ``_is_over`` must see.
         self._end_body()
         if nbytes == head.content_length:
             self._dispatch(head, buffer[:nbytes])
             return
+        # It came in pieces, or with the next request behind it.
         end = self._begin_body(head, buffer, 0, nbytes)
         if end < nbytes:
             self._read_requests(buffer, end, end, nbytes)
@@ -372,6 +394,7 @@ class HttpConnection(ResponseWriter):
         try:
             used = decoder.feed(data)
         except HttpError as error:
+            # Counted before the failure, which subtracts all that the decoder holds.
             service.arriving_bytes += len(decoder.body) - before
             self._fail(error.status, error.message)
             return len(data)
@@ -381,7 +404,7 @@ class HttpConnection(ResponseWriter):
         if decoder.done:
             head, body = self._head, decoder.body
             self._end_body()
-            # Parts of a view cost no copy.
+            # Slices of a view are not copies.
             self._dispatch(head, body if len(body) <= SMALL_BODY_BYTES else memoryview(body))
         return used
 
@@ -403,6 +426,7 @@ class HttpConnection(ResponseWriter):
 
     def drain(self) -> None:
         """Take no further request; close when the requests under way are answered, at once when there are none."""
+        # The request has begun, so it is read to its end and gets its response.
         if self._state in _IN_BODY:
             self.halted |= FINAL
             self._wait(self._patience())
@@ -410,6 +434,7 @@ class HttpConnection(ResponseWriter):
         ending = self._is_over()
         self._read_no_more()
         if ending:
+            # It lingers for its peer already; the server does not wait so long.
             self._wait(self._service.limits.drain_linger_s)
         elif not self.pending:
             self._transport.close()
@@ -426,6 +451,7 @@ class HttpConnection(ResponseWriter):
     def _pause(self) -> None:
         if not self._paused:
             self._paused = True
+            # A connection that yields has paused the transport already.
             if not self._yields:
                 self._transport.pause_reading()
 
@@ -436,7 +462,7 @@ class HttpConnection(ResponseWriter):
                 self._transport.resume_reading()
 
     def _yield_to_others(self) -> None:
-        """Read on in the next turn of the loop: libuv fills a buffer up to 32 times before anybody else has a turn.
+        """Read on in the next turn of the loop: libuv fills a buffer up to 32 times before it polls other connections.
 
         A body is received straight into its own memory, which costs little: it is not interrupted.
         """
@@ -478,6 +504,7 @@ class HttpConnection(ResponseWriter):
 
     def check_time(self) -> None:
         """Called by the sweep when nothing happened for ``patience`` seconds."""
+        # In this order: a peer that takes nothing is judged by that, whatever it has begun to send.
         if self._waits_for_reader():
             self._check_reader()
         elif self._state in _IN_BODY:
@@ -485,6 +512,7 @@ class HttpConnection(ResponseWriter):
         elif self._state == _PARTIAL and not self._paused:
             self._fail(408, f"request head did not arrive within {self._service.limits.head_s} s")
         elif self.pending:
+            # The models take their time; the peer is not to blame.
             self.quiet = 0
         else:
             self._transport.close()
@@ -498,6 +526,7 @@ class HttpConnection(ResponseWriter):
         """Drop a peer that has taken nothing of its responses for the idle time."""
         idle_s = self._service.limits.idle_s
         unsent = self._transport.get_write_buffer_size()
+        # The patience may be left from a shorter wait; then the idle time begins only now.
         if unsent < self._unsent or self.patience < idle_s:
             self._unsent = unsent
             self._wait(idle_s)
@@ -506,7 +535,7 @@ class HttpConnection(ResponseWriter):
             self._transport.abort()
 
     def _body_grace_s(self) -> int:
-        # A peer that has stopped sending must not hold a server up that wants to end.
+        # A peer that has stopped sending must not delay the end of the server.
         limits = self._service.limits
         return limits.drain_linger_s if self._service.draining else limits.body_grace_s
 

@@ -1,6 +1,6 @@
-"""Compressed bodies of inference requests, and compressed answers to them.
+"""Compressed bodies of inference requests, and compressed responses to them.
 
-Both are put around a handler when a request head is seen for the first time: requests without them cost nothing more.
+Both wrap a handler when a request head is seen for the first time: requests without them cost nothing more.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ LEVEL: Final = 6
 """The level of zlib for responses, its own default."""
 
 MAX_INFLATED_BYTES: Final = 1 << 30
-"""Decompressed bytes that the bodies of requests without a response may have together."""
+"""The bytes that the decompressed bodies of all requests in flight may have together."""
 
 _OK: Final = b"HTTP/1.1 200 "
 
 
 class BodyTooLargeError(InvalidArgumentError):
-    """A body has more bytes than the server takes once decompressed."""
+    """A body has more bytes, once decompressed, than the server accepts."""
 
 
 class ContentTooLargeError(BodyTooLargeError):
-    """The same for servers that answer with HTTP's own status (``--http-standard-status``)."""
+    """The same for servers that use HTTP's own status (``--http-standard-status``)."""
 
     http_status = 413
 
 
 class ContentCoding:
-    """Puts the codings that a head names around handlers.
+    """Wraps handlers with the codings that a head names.
 
     Args:
-        max_body_bytes: size of one body once decompressed.
+        max_body_bytes: the largest body, once decompressed.
         budget: bounds the bodies that wait to be decompressed and the responses that wait to be compressed.
-        too_large: the error of a body that has more.
+        too_large: the error for a larger body.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ContentCoding:
         self._inflated_bytes = 0
 
     def around(self, handler: Handler, head: RequestHead) -> Handler:
-        """``handler``, or one that decompresses bodies for it or compresses its responses, as ``head`` wants."""
+        """``handler``, or a wrapper that decompresses its bodies or compresses its responses, as ``head`` asks."""
         given = head.headers.get("content-encoding", "").lower() or IDENTITY
         wanted = best_coding(head.headers.get("accept-encoding", ""))
         if given != IDENTITY:
@@ -85,7 +85,7 @@ class ContentCoding:
     def _inflate_large(
         self, body: Body, coding: str, deliver: Callable[[bytearray], None], fail: Callable[[NaiadError], None]
     ) -> None:
-        """Decompress in a thread, which does so one by one."""
+        """Decompress in the offload thread, which takes one body at a time."""
         try:
             self._budget.check(len(body))
         except NaiadError as error:
@@ -100,7 +100,7 @@ class ContentCoding:
         )
 
     def _inflate_small(self, body: Body, coding: str) -> bytearray | None:
-        """A body that is small before and after, decompressed; None for others: a few bytes can become many."""
+        """The decompressed body; None if it is large before or after: a few bytes can become many."""
         if len(body) > OFF_LOOP_BYTES or self._max_body_bytes < OFF_LOOP_BYTES:
             return None
         try:
@@ -109,20 +109,23 @@ class ContentCoding:
             return None
 
     def _deliver(self, handler: Handler, exchange: Exchange, body: bytearray) -> None:
+        # The peer left while a thread decompressed: nothing was counted yet, so nothing is released.
         if exchange.closed():
             return
+        # Released with the response: decompressed bodies of requests in flight are bounded together.
         counted = _CountedExchange(exchange, len(body), self._release)
         held = self._inflated_bytes + len(body)
+        # The budget may be smaller than one body, which is then served alone.
         if held > MAX_INFLATED_BYTES or (self._inflated_bytes and held > self._budget.max_bytes):
             text = "too many compressed requests are unanswered; try again later"
             send_error(exchange, self._budget.refuse("compressed", text))
             return
         self._inflated_bytes += len(body)
         try:
-            # Parts of a view cost no copy.
+            # Slices of a view are not copies.
             handler(counted, body if len(body) <= OFF_LOOP_BYTES else memoryview(body))
         except Exception:
-            # The connection would answer for a handler that it has called itself.
+            # The connection catches only the exceptions of handlers that it called itself.
             handler_failed(counted)
 
     def _release(self, size: int) -> None:
@@ -130,12 +133,12 @@ class ContentCoding:
 
 
 class _OuterExchange(Exchange):
-    """An exchange that stands for another one."""
+    """An exchange that wraps another one."""
 
     __slots__ = ("_inner",)
 
     def __init__(self, inner: Exchange) -> None:
-        # The connection tells the owner of ``inner`` that the caller is gone: see ``owner``.
+        # Not through super(): ``owner`` is that of ``inner``, which the connection cancels when the caller is gone.
         self._inner = inner
         self.connection = inner.connection
         self.head = inner.head
@@ -151,7 +154,7 @@ class _OuterExchange(Exchange):
 
 
 class _CountedExchange(_OuterExchange):
-    """Says when it is answered."""
+    """Calls ``done`` with its size when it gets its response."""
 
     __slots__ = ("_done", "_size")
 
@@ -161,13 +164,14 @@ class _CountedExchange(_OuterExchange):
         self._done = done
 
     def send(self, parts: bytes | list[Any]) -> None:
+        # A second call raises below; it must not release the bytes twice.
         size, self._size = self._size, 0
         self._done(size)
         self._inner.send(parts)
 
 
 class _CompressingExchange(_OuterExchange):
-    """Compresses answers that are no errors."""
+    """Compresses successful responses."""
 
     __slots__ = ("_budget", "_coding")
 
@@ -188,7 +192,7 @@ class _CompressingExchange(_OuterExchange):
         if size <= OFF_LOOP_BYTES:
             self._send_packed(first[:end], pack())
         else:
-            # Whatever comes in the way of compressing it, there is a response.
+            # If compressing fails, the response is sent as it is.
             send_plain = partial(self._send_plain, parts)
             run_off_loop(pack, partial(self._send_packed, first[:end]), send_plain, self._budget, size)
 
@@ -213,7 +217,7 @@ def _refuse(exchange: Exchange, body: Sequence[int]) -> None:
 
 def _inflate(body: Body, coding: str, limit: int, too_large: type[BodyTooLargeError] = BodyTooLargeError) -> bytearray:
     try:
-        # Clients confuse the two.
+        # Some clients send gzip as ``deflate``, or the reverse; zlib recognises both.
         return inflate(body, coding, EITHER, limit)
     except BrokenDataError as error:
         raise MalformedRequestError(f"the request body {error}") from None

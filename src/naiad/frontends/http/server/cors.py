@@ -1,4 +1,4 @@
-"""Pages of other origins: browsers let a page read an answer only where the answer says so.
+"""Pages of other origins (CORS): a browser lets a page read a response only if the response permits it.
 
 Source of the rules: the Fetch standard, section "CORS protocol".
 """
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 ANY: Final = "*"
 MAX_AGE_S: Final = 7200
-"""How long a browser may remember that it may ask."""
+"""How long a browser may cache the result of a preflight."""
 EXPOSED: Final = "Inference-Header-Content-Length, Retry-After, WWW-Authenticate"
-"""The headers of responses that scripts may read, beside those they always may."""
+"""The headers of responses that scripts may read, besides those that they always may."""
 
 _HEADER_NAMES = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?: ?, ?[!#$%&'*+\-.^_`|~0-9A-Za-z]+)*")
 
@@ -28,8 +28,8 @@ _HEADER_NAMES = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?: ?, ?[!#$%&'*+\-.^_`
 def shared_with(application: Application, origins: Collection[str]) -> Application:
     """``application``, whose responses pages from ``origins`` may read; as it is when there are none.
 
-    A browser's question whether it may ask is answered here, without a key: browsers send none with it. Requests that
-    name no origin are handed on as they are and cost nothing more.
+    A browser's preflight is answered here, without an API key, since browsers send none with it. Requests that name no
+    origin are passed on unchanged and cost nothing more.
     """
     if not origins:
         return application
@@ -39,7 +39,7 @@ def shared_with(application: Application, origins: Collection[str]) -> Applicati
         if origin is None:
             return application(head)
         allowed = _allowed(origin, origins)
-        # The response depends on the origin, so caches must not give it to others.
+        # The response depends on the origin, so caches must not serve it to other origins.
         vary = () if allowed == ANY else (("Vary", "Origin"),)
         if not allowed:
             head.add_to_answers(vary)
@@ -63,6 +63,7 @@ def _allowed(origin: str, origins: Collection[str]) -> str:
 
 def _preflight(fields: tuple[tuple[str, str], ...], head: RequestHead) -> Handler:
     wanted = head.headers.get("access-control-request-headers", "")
+    # Echoed only if it is a list of header names: anything else could add fields to the response.
     names = (("Access-Control-Allow-Headers", wanted),) if _HEADER_NAMES.fullmatch(wanted) else ()
     fixed = (("Access-Control-Allow-Methods", "GET, POST"), ("Access-Control-Max-Age", str(MAX_AGE_S)))
     answer = encode_head(200, "", 0, (*fields, *fixed, *names))

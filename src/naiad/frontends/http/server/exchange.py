@@ -1,4 +1,4 @@
-"""``Exchange``: one request and its response, as a handler sees them, and what it needs of its connection."""
+"""``Exchange``: one request and its response, as a handler sees them, and the connection as the exchange needs it."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ class ResponseChannel(Protocol):
         """Write a response that is due, or more of it."""
 
     def answer_slowly(self, exchange: Exchange, parts: Sequence[Part]) -> None:
-        """Take a response that cannot be written as it is, or not yet."""
+        """Take a response that cannot be written unchanged, or not yet."""
 
     def answer_next(self) -> None:
-        """Write the responses that are due, oldest first, and resume what waited for them."""
+        """Write the responses that are due, oldest first, and resume the requests that waited for them."""
 
     def unsent_bytes(self) -> int:
         """Bytes of responses that the peer has not taken yet."""
 
     def drain(self) -> None:
-        """Take no further request; close when the requests in flight are answered, at once when there are none."""
+        """Take no further request; close after the responses to the requests in flight, or at once."""
 
 
 class PartialResponse(Protocol):
@@ -76,7 +76,7 @@ class ExchangeOwner(Protocol):
     """The handler's side of a request, which the connection can cancel."""
 
     def cancel(self) -> None:
-        """Give up what has not begun: most likely nobody waits for the response any more.
+        """Cancel work that has not begun: most likely nobody waits for the response any more.
 
         Called at most once, and not after the response was sent. A response must still be sent.
         """
@@ -85,9 +85,8 @@ class ExchangeOwner(Protocol):
 class Exchange:
     """One request and its response. The handler keeps it until it has called ``send`` once, on the loop's thread.
 
-    ``owner`` may be set by the handler: it is cancelled when the peer goes before the response was sent, and dropped
-    when it was. ``answer`` belongs to the connection: the response, while it waits for those of earlier requests or is
-    not complete.
+    The handler may set ``owner``: it is cancelled if the peer leaves before the response, and dropped with it.
+    ``answer`` belongs to the connection: the response, while it waits for those of earlier requests or is incomplete.
     """
 
     __slots__ = ("answer", "connection", "head", "owner")
@@ -110,9 +109,9 @@ class Exchange:
         connection = self.connection
         pending = connection.pending
         if self.head.plain and pending and pending[0] is self and not connection.halted:
-            # The usual case, written out: the oldest request of an idle HTTP/1.1 connection.
+            # The usual case, written out: the oldest request of an HTTP/1.1 connection that nothing holds up.
             pending.popleft()
-            # It leads back here.
+            # Cut by hand: the owner refers to this exchange, and neither should wait for the garbage collector.
             self.owner = None
             connection.quiet = 0
             if type(parts) is bytes:
@@ -145,9 +144,12 @@ class Exchange:
 
 
 def give_up(exchanges: Iterable[Exchange]) -> int:
-    """Cancel the owners of these exchanges, each once, because the peer is gone; returns how many there were."""
+    """Cancel the owners of these exchanges, each once, because the peer is gone; returns the number of owners."""
     told = 0
+    # A copy: an owner may respond at once, which takes exchanges out of the queue.
     for exchange in list(exchanges):
+        # Dropped first: the end of input and the loss of the connection both come here, and a response may come
+        # meanwhile.
         owner, exchange.owner = exchange.owner, None
         if owner is None:
             continue
@@ -155,6 +157,7 @@ def give_up(exchanges: Iterable[Exchange]) -> int:
         try:
             owner.cancel()
         except Exception:
+            # The other owners must be cancelled all the same.
             log.exception("a request could not be cancelled: %s %s", exchange.head.method, exchange.head.target)
     return told
 
@@ -163,4 +166,4 @@ Handler = Callable[[Exchange, "bytearray | memoryview"], None]
 """Called with the whole body, which the handler may keep and write to."""
 
 Application = Callable[[RequestHead], Handler]
-"""Finds who answers a request; asked once per distinct head. It must not raise: 404 and 405 are handlers as well."""
+"""Finds the handler of a request, once per distinct head. It must not raise: 404 and 405 are handlers as well."""

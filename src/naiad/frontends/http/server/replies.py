@@ -1,4 +1,4 @@
-"""Small responses: JSON values, errors and empty bodies, with the content types that the reference gives them."""
+"""Small responses: JSON values, errors and empty bodies, with the reference's content types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 JSON = "application/json"
 TEXT = "text/plain"
 RETRY_AFTER = ("Retry-After", "1")
-"""Of responses to requests that may succeed later. Queues of models are short or slow; a second does for both."""
+"""For requests that may succeed later. Queues that move are shorter than a second; any other time would be a guess."""
 
 
 def send_json(exchange: Exchange, value: Any) -> None:
@@ -44,13 +44,13 @@ def send_error(
 
 @lru_cache(maxsize=64)
 def _refusal(status: int, content_type: str, text: str) -> bytes:
-    """A whole response, cached: a server with too much to do sends the same one many times."""
+    """A whole response, cached: an overloaded server sends the same one many times."""
     body = orjson.dumps({"error": text})
     return encode_head(status, content_type, len(body), (RETRY_AFTER,)) + body
 
 
 def handler_failed(exchange: Exchange) -> None:
-    """Answer for a handler that raised what it should not; called while the exception is handled."""
+    """Answer 500 for a handler that raised unexpectedly; called while the exception is handled."""
     log.exception("handler failed: %s %s", exchange.head.method, exchange.head.target)
     exchange.send_error(500, "internal error while the request was handled; the server's log has the details")
 
@@ -63,5 +63,5 @@ def send_message(
 
 
 def send_wrong_method(exchange: Exchange, allowed: str, content_type: str = JSON) -> None:
-    """Answer 405; ``allowed`` are the methods that the path has."""
+    """Answer 405; ``allowed`` lists the methods of the path, which RFC 9110 requires."""
     send_message(exchange, 405, "Method Not Allowed", content_type, (("Allow", allowed),))

@@ -1,6 +1,6 @@
 """The writing half of one HTTP/1.1 connection: responses leave in the order of their requests.
 
-What is read, and when, is decided in ``connection.py``, which goes on from here.
+``connection.py`` has the reading half, which subclasses this one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 JOIN_BELOW_BYTES: Final = 65_536
 
-# Why no further request is read: the peer does not take its responses; this connection ends after its responses.
+# The reasons to read no further request: the peer does not take its responses; the connection ends after the last one.
 CHOKED, FINAL = 1, 2
 
 REFUSED_HEAD: Final = RequestHead("", "", "", (1, 1), {"connection": "close"})
@@ -35,7 +35,7 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
     """The output of a connection, and its end.
 
     Attributes:
-        pending: exchanges without a written answer, oldest first; answers leave in this order.
+        pending: exchanges without a written response, oldest first; responses leave in this order.
         halted: non-zero while no further request may be taken from the input.
         lost: the transport is gone.
         quiet: seconds since the last response or since the current wait began; the listener's sweep counts it up and
@@ -57,11 +57,11 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
         self.quiet = 0
         self.patience = service.limits.idle_s
 
-    # What the reading half decides.
+    # The reading half.
 
     @abstractmethod
     def drain(self) -> None:
-        """Take no further request; close when the requests under way are answered, at once when there are none."""
+        """Take no further request; close after the responses to the requests in flight, at once if there are none."""
 
     @abstractmethod
     def _is_over(self) -> bool:
@@ -87,12 +87,14 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
 
     def pause_writing(self) -> None:
         self.halted |= CHOKED
+        # Measured from here: a peer that takes less than everything in the idle time still makes progress.
         self._unsent = self._transport.get_write_buffer_size()
         self._service.count_waiting(self._unsent)
         self._wait(self._service.limits.idle_s)
 
     def resume_writing(self) -> None:
         self.halted &= ~CHOKED
+        # Before the reading resumes, which may write and pause again.
         self._wait(self._patience())
         self._resume()
         if self.pending and type(answer := self.pending[0].answer) is StreamingResponse:
@@ -102,31 +104,34 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
         """Whether one direction can end alone, which TLS does not allow."""
         return self._transport.get_extra_info("sslcontext") is None
 
-    # Answers.
+    # Responses.
 
     @property
     def json_work(self) -> JsonWork:
-        """Who reads and writes large JSON."""
+        """Reads and writes large JSON."""
         return self._service.json_work
 
     def write_parts(self, parts: list[Part]) -> None:
         """Write one response: small ones as one piece, large ones without copying them."""
+        # Copying little costs less than several writes.
         if sum(map(len, parts)) < JOIN_BELOW_BYTES:
             self.write(b"".join(parts))
         elif self._service.gathers_writes:
             self._transport.writelines(parts)
         else:
+            # asyncio's writelines may ignore back-pressure: see ``HttpService.gathers_writes``.
             for part in parts:
                 self.write(part)
 
     def answer_slowly(self, exchange: Exchange, parts: Sequence[Part]) -> None:
-        """Take a response that cannot be written as it is, or not yet."""
+        """Take a response that cannot be written unchanged, or not yet."""
         if self.lost:
             return
         if exchange.answer is not None or exchange not in self.pending:
             head = exchange.head
             raise InternalError(f"{head.method} {head.target} was answered twice; a handler must send exactly once")
         exchange.answer = parts
+        # It leads back to the exchange: the two should not need the garbage collector.
         exchange.owner = None
         if exchange is not self.pending[0]:
             self._service.count_waiting(_size_of(parts))
@@ -139,10 +144,11 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
             if type(answer) is StreamingResponse:
                 is_complete = answer.write_on()
                 if not (pending and pending[0].answer is answer):
-                    # What was told that there is room has ended it.
+                    # The callback that learned of room has ended this response, and a nested call has removed it.
                     continue
                 if not is_complete:
                     break
+                # Cut by hand: the streaming response refers to its exchange.
                 pending.popleft().answer = None
                 continue
             head = pending.popleft().head
@@ -156,6 +162,7 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
     def _write_answer(self, head: RequestHead, answer: Sequence[Part]) -> None:
         if head is not _INTERIM_HEAD:
             keep_alive = "keep-alive" if head.version == (1, 0) else ""
+            # After the exchange was taken out: so the last response itself announces the end.
             option = "close" if self._is_over() else keep_alive
             without_body = head.method == "HEAD"
             if option or without_body or head.answered_with:
@@ -176,14 +183,16 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
         return self._transport.get_write_buffer_size()
 
     def kept_bytes(self) -> int:
-        """Bytes of responses that the peer has not taken, or that wait for earlier ones."""
+        """Bytes of responses that the peer has not taken, or that wait for earlier responses."""
         kept = self._transport.get_write_buffer_size()
+        # Called for every connection once per second: most have nothing that waits.
         if len(self.pending) > 1 or kept:
             kept += sum(_size_of(e.answer) for e in self.pending if e.answer is not None)
         return kept
 
     def _pass_interim(self) -> None:
         """Request the body that the peer waits to send (``100 Continue``)."""
+        # As an exchange of its own: it must not overtake the responses to earlier requests.
         interim = Exchange(self, _INTERIM_HEAD)
         self.pending.append(interim)
         interim.send(CONTINUE)
@@ -195,10 +204,11 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
         self._transport.abort()
 
     def _fail(self, status: int, message: str, retry: bool = False) -> None:
-        """Answer bytes that are no request, or one that is not read, after the responses that are still due.
+        """Answer malformed bytes or a request that is not read, after the responses that are still due.
 
         Then the connection ends. ``retry``: a later request may be served.
         """
+        # First: the error then counts as the last response, and announces the end of the connection.
         self._read_no_more()
         exchange = Exchange(self, REFUSED_HEAD)
         self.pending.append(exchange)
@@ -209,6 +219,7 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
         if self._eof or not self._can_half_close():
             self._transport.close()
         elif not self._transport.is_closing():
+            # Half of the connection: the peer sees the end, and its further input is read and dropped until it closes.
             self._transport.write_eof()
             self._unsent = self._transport.get_write_buffer_size()
             self._wait(self._patience())

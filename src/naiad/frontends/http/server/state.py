@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 RECEIVE_BYTES: Final = 65_536
 MAX_BODY_BYTES: Final = 1 << 26
 CHECKS_PER_BOUND: Final = 8
-"""How often the waiting bytes are added up while ``max_waiting_bytes`` more begin to wait."""
+"""The number of times that the waiting bytes are added up while ``max_waiting_bytes`` more begin to wait."""
 _INFERENCE: Final = ("/infer", "/generate", "/generate_stream")
-"""How the paths end whose requests the budget counts: to load a model is possible without room for inference."""
+"""The ends of the paths whose requests the budget counts: models can be loaded without room for inference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,16 @@ class HttpLimits:
 
     Attributes:
         max_body_bytes: ``--http-max-input-size``; see ``HttpService.check_length`` for what it bounds.
-        too_large_status: of the response to a body that is larger: 400 as in the reference, or HTTP's own 413.
-        max_connections: further ones are answered 503 and closed.
+        too_large_status: the status for a larger body: 400 as in the reference, or HTTP's own 413.
+        max_connections: further ones get a 503 and are closed.
         idle_s: how long a connection may stay open between requests, and how long a peer may take no data.
         head_s: how long a request head may take from its first byte on.
         body_grace_s, min_body_bytes_per_s: a body may take the grace time, and longer while it keeps this rate.
         linger_s: how long input is read and dropped after the last response, so that the peer can read it.
-        drain_linger_s: the same while the server stops, or for a connection that is refused.
-        max_arriving_bytes: of the large bodies that have begun and are not whole yet, of all connections together.
-        max_waiting_bytes: of the responses that wait for their peers, of all connections together; beyond it those with
-            the most are dropped.
+        drain_linger_s: the same while the server stops, or for a refused connection.
+        max_arriving_bytes: bytes of large bodies that are not whole yet, of all connections together.
+        max_waiting_bytes: bytes of responses that wait for their peers, of all connections together; beyond it the
+            connections with the most are dropped.
     """
 
     max_body_bytes: int = MAX_BODY_BYTES
@@ -89,10 +89,10 @@ class HttpService:
         on_empty: called when the last connection is gone.
         pool: memory for bodies that do not fit the buffer.
         json_work: reads and writes large JSON.
-        budget: how much the server takes at a time.
-        arriving_bytes: of bodies that have begun and are not whole yet.
-        take_http2: who takes connections that begin as HTTP/2; None: they are refused.
-        call_soon: has something done in the next turn of the loop.
+        budget: the bounds on requests in flight.
+        arriving_bytes: bytes received of bodies that are not whole yet.
+        take_http2: takes connections that begin as HTTP/2; None refuses them.
+        call_soon: schedules a callback for the next turn of the loop.
     """
 
     __slots__ = (
@@ -143,13 +143,14 @@ class HttpService:
         return self.buffer if self.shared_buffer else bytearray(RECEIVE_BYTES)
 
     def serve(self, application: Application) -> None:
-        """Ask ``application`` from the next request on."""
+        """Hand requests to ``application`` from the next one on."""
         self.application = application
         self.forget_heads()
 
     def forget_heads(self) -> None:
         """Ask the application anew for every further request."""
         self.memo.clear()
+        # Each connection keeps its last head beside the memo.
         for connection in self.connections:
             connection.forget_head()
 
@@ -159,11 +160,11 @@ class HttpService:
         self._bound_waiting()
 
     def count_waiting(self, size: int) -> None:
-        """Note that ``size`` bytes more of responses wait: many can come between two sweeps."""
+        """Note that ``size`` more bytes of responses wait: the second between two sweeps can fill a small memory."""
         self._added_bytes += size
         if self._added_bytes > self.limits.max_waiting_bytes // CHECKS_PER_BOUND:
             self._added_bytes = 0
-            # Not at once: who writes is in the middle of it.
+            # Not at once: the connection that calls this is in the middle of a write, and may be dropped.
             self.call_soon(self._bound_waiting)
 
     def check_length(self, head: RequestHead) -> None:
@@ -178,6 +179,8 @@ class HttpService:
         length, limit = head.content_length or 0, self.limits.max_body_bytes
         if length <= limit:
             return
+        # The reference bounds the JSON part alone; tensors behind it may be larger. Compressed bodies are read as a
+        # whole.
         json_bytes = head.inference_header_length or 0
         if not 0 < json_bytes <= limit or not head.target.endswith("/infer") or "content-encoding" in head.headers:
             raise too_large(length, limit, self.limits.too_large_status)
@@ -196,6 +199,7 @@ class HttpService:
         """
         if path.endswith(_INFERENCE):
             self.budget.check(size)
+        # A single body may always arrive: its own limit bounds it.
         if self.arriving_bytes and self.arriving_bytes + size > self.limits.max_arriving_bytes:
             raise self.budget.refuse(
                 "body",

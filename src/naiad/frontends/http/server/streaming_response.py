@@ -1,4 +1,4 @@
-"""``StreamingResponse``: a response whose body is written piece by piece, as it comes into being.
+"""``StreamingResponse``: a response whose body is written piece by piece, as it is made.
 
 HTTP/1.1 peers get it in chunks. For HTTP/1.0, which has none, the end of the body is the end of the connection.
 """
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from naiad.wire.http1.head import Part
 
 BEHIND_BYTES: Final = 1 << 20
-"""When more waits for a peer, no more should be made for it."""
+"""With more bytes waiting for a peer, the model should pause."""
 MAX_WAITING_BYTES: Final = 1 << 24
-"""How much may wait for a peer that does not take it. One piece more is kept: a single one may have any size."""
+"""The bytes that may wait for a peer. One piece more is accepted, so that a single one may have any size."""
 
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 class StreamingResponse:
-    """The response to ``exchange``, which must not have another one; its head is written with the first piece.
+    """The response to ``exchange``, which must have no other one; its head is written with the first piece.
 
     ``extra`` are further header fields, which hold no line breaks.
 
@@ -44,29 +44,32 @@ class StreamingResponse:
         self._chunked = head.version != (1, 0)
         self._parts: list[Part] = [encode_stream_head(status, content_type, self._chunked, head.keep_alive, lines)]
         self._waiting_bytes = 0
+        # ``answer`` stays None: a lost connection writes nothing and keeps no reference.
         if exchange.closed():
             return
         exchange.answer = self
         if not self._chunked:
+            # HTTP/1.0 knows no chunks: the end of the connection is the end of the body, so no request may follow.
             exchange.connection.drain()
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing may be added: too much waits for the peer, or for the response to an earlier request."""
+        """Whether nothing may be added: too many bytes wait for the peer, or for an earlier response."""
         return self._waiting_bytes + self._exchange.connection.unsent_bytes() > MAX_WAITING_BYTES
 
     @property
     def is_behind(self) -> bool:
-        """Whether no more should be made for now, because the peer is slow."""
+        """Whether the model should pause, because the peer is slow."""
         return self._waiting_bytes + self._exchange.connection.unsent_bytes() > BEHIND_BYTES
 
     def when_taken(self, callback: Callable[[], object]) -> None:
-        """Call back once, when the peer has taken most of what waits. For a response that is behind."""
+        """Call back once, when the peer has taken most of the waiting bytes. For a response that is behind."""
         self._on_taken = callback
 
     def look(self) -> None:
         """Call back if this response is no longer behind; the connection calls this when its peer takes data."""
         if self._on_taken is not None and not self.is_behind:
+            # Cleared first: the callback may add pieces and register again.
             callback, self._on_taken = self._on_taken, None
             callback()
 
@@ -87,6 +90,7 @@ class StreamingResponse:
     def end(self) -> None:
         """Complete the response."""
         self._ended = True
+        # Cut by hand: the owner refers to the exchange.
         self._exchange.owner = None
         self._add(_LAST_CHUNK if self._chunked else b"")
 
@@ -98,6 +102,7 @@ class StreamingResponse:
 
     def write_on(self) -> bool:
         """Write the pieces there are, and return whether that was all; the connection calls this once it is due."""
+        # Taken out before the write: the callback below may add further pieces.
         parts, self._parts = self._parts, []
         self._waiting_bytes = 0
         if parts:

@@ -1,11 +1,11 @@
 """``POST /v2/models/{model}[/versions/{version}]/generate`` and ``.../generate_stream``.
 
-Both take a flat JSON object. The first gives the one response back as such an object, the second sends every response
-as a server-sent event as soon as the model has it. Decoupled models and others are served by both.
+Both take a flat JSON object. The first returns the one response as such an object, the second sends every response as a
+server-sent event as soon as the model has it. Both serve decoupled models and others.
 
-Source: protocol section "Generate Extension" and recorded answers: the first response decides on the status, which is
-400 for an error of the model whatever its code (here 503 or 504 where a retry can help), and an error in the middle of
-a stream is one event.
+Source: protocol section "Generate Extension" and recorded responses. The first response decides on the status, which is
+400 for any error of the model (here 503 or 504 where a retry can help), and an error in the middle of a stream is one
+event.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _NOT_ONE: Final = (
     "of responses"
 )
 MAX_UNWRITTEN: Final = 1024
-"""Responses to a request that may wait for a large one before them to be written."""
+"""The responses to a request that may wait while a large one before them is written."""
 
 _Response = tuple[int, bytes | memoryview]
 """A response as JSON, with the status that it has as the first one."""
@@ -59,10 +59,10 @@ _Part = tuple[Mapping[str, Array] | None, NaiadError | None, bool]
 
 
 class _GenerateRequest(ClientRequest):
-    """A request that answers on its exchange.
+    """A request that responds on its exchange.
 
     Attributes:
-        is_over: the response is complete; what still comes is dropped.
+        is_over: the response is complete; further responses of the model are dropped.
     """
 
     __slots__ = ("exchange", "is_over")
@@ -86,6 +86,7 @@ class _GenerateRequest(ClientRequest):
 
     def cancel(self) -> None:
         """The caller is gone: leave the queue, or tell the model."""
+        # A caller that only ended its own direction still reads the response.
         self.is_over = self.exchange.closed()
         self.model.cancel(self)
 
@@ -113,17 +114,18 @@ class _GenerateRequest(ClientRequest):
         return _refusal(error)
 
     def _is_large(self, outputs: Mapping[str, Array]) -> bool:
-        """Whether a response takes so long to be written that it is done elsewhere."""
+        """Whether a response takes so long to encode that a worker does it."""
         dtypes = self.plan.dtypes
         return sum(weight_in_json(a, dtypes[n]) for n, a in outputs.items() if n in dtypes) >= LARGE_OUTPUT_BYTES
 
     def _write_later(self, outputs: Mapping[str, Array], done: Callable[[_Response], None]) -> None:
-        """Have a large response written elsewhere."""
+        """Have a worker encode a large response."""
 
         def written(content: memoryview, _: int, error: NaiadError | None) -> None:
             try:
                 done((200, content) if error is None else _refusal(error))
             except Exception:
+                # This is a callback of the loop: no caller would handle the error.
                 log.exception("%sthe answer could not be sent", request_label(self.id))
 
         plan = self.plan
@@ -137,9 +139,9 @@ class _WholeRequest(_GenerateRequest):
     """A request whose only response of the model becomes the response.
 
     Attributes:
-        first: the only response that came so far.
-        is_writing: it is being written elsewhere.
-        is_last: no other one follows it.
+        first: the only response so far, encoded.
+        is_writing: a worker encodes it.
+        is_last: no other response follows it.
     """
 
     __slots__ = ("first", "is_last", "is_writing")
@@ -154,6 +156,7 @@ class _WholeRequest(_GenerateRequest):
             return
         if outputs is not None or error is not None:
             if self.first is not None or self.is_writing:
+                # The status is that of the first response, as in the reference.
                 self._answer((self.first or _NONE)[0], _error_json(_NOT_ONE))
                 if not final:
                     self.model.cancel(self)
@@ -164,6 +167,7 @@ class _WholeRequest(_GenerateRequest):
                 return
             self.first = self._encode(outputs, error)
         self.is_last = final
+        # Not before ``final``: a second response would still make the whole an error.
         if final and not self.is_writing:
             self._answer(*(self.first or _NONE))
 
@@ -183,8 +187,8 @@ class _StreamedRequest(_GenerateRequest):
 
     Attributes:
         events: the response, once it has begun.
-        is_held: the model was asked to make no more for now.
-        unwritten: the responses behind one that is being written elsewhere; None when none is.
+        is_held: the model was asked to pause.
+        unwritten: the responses behind one that a worker encodes; None while no worker does.
     """
 
     __slots__ = ("events", "is_held", "unwritten")
@@ -207,7 +211,7 @@ class _StreamedRequest(_GenerateRequest):
             self._abandon(final)
 
     def _take(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
-        """Send a response whose turn has come."""
+        """Send the next response."""
         if outputs is None and error is None:
             if final:
                 self._end()
@@ -216,6 +220,7 @@ class _StreamedRequest(_GenerateRequest):
         elif error is None and outputs is not None and self._is_large(outputs):
             self.unwritten = deque()
             if not final:
+                # Responses behind it wait here, so the model should pause meanwhile.
                 self._hold()
             self._write_later(outputs, partial(self._written, final))
         else:
@@ -233,14 +238,16 @@ class _StreamedRequest(_GenerateRequest):
             self._end()
         elif self.events.is_behind:
             self._hold()
+            # The connection calls back when its peer takes data: nothing polls.
             self.events.when_taken(self._resume)
 
     def _written(self, final: bool, response: _Response) -> None:
+        # Taken out first: ``respond_part`` below must send, or begin a queue of its own.
         waiting, self.unwritten = self.unwritten or deque(), None
         if self.is_over:
             return
         self._send(response, final)
-        # Another large one lets those behind it wait again.
+        # Another large response makes those behind it wait again.
         for part in waiting:
             self.respond_part(*part)
         if self.events is not None and not self.events.is_behind:
@@ -258,7 +265,7 @@ class _StreamedRequest(_GenerateRequest):
             self.model.go_on(self)
 
     def _abandon(self, final: bool) -> None:
-        """The caller does not take the events as fast as they come, and they cannot all be kept."""
+        """Cancel the request: its caller takes the events too slowly, and not all of them can be kept."""
         error = ResponseBacklogError(
             f"{request_label(self.id)}the responses come faster than they are taken: too many wait, so the request was "
             "cancelled"
@@ -270,6 +277,7 @@ class _StreamedRequest(_GenerateRequest):
     def _end(self) -> None:
         self.is_over = True
         if self.events is None:
+            # A model without a response still owes the caller a stream: an empty one.
             self.exchange.send_status(200, EVENTS, b"", self._fields(200))
         else:
             self.events.end()
@@ -284,7 +292,7 @@ def _error_json(text: str) -> bytes:
 
 
 _NONE: Final[_Response] = (200, _error_json(_NOT_ONE))
-"""The body where the model gave no response."""
+"""The response where the model sent none."""
 
 
 class _GenerateHandler:
@@ -326,14 +334,16 @@ class _GenerateHandler:
                 send_error(exchange, error)
 
     def _read_later(self, exchange: Exchange, model: ServingModel, body: Body, received_ns: int) -> None:
-        """Have large JSON read in another process, then submit the request."""
+        """Have large JSON read in a worker, then submit the request."""
 
         def done(content: memoryview, description_bytes: int, error: NaiadError | None) -> None:
+            # Here nothing counts the exchange until its response: this endpoint decompresses no bodies.
             if exchange.closed():
                 return
             try:
                 if error is not None:
                     raise error
+                # Found again: the model may have been loaded anew meanwhile.
                 model = self._engine.find(self._name, self._version)
                 header, offsets = unpack_generate(content[:description_bytes])
                 plan = self._plan(model, header, offsets)
@@ -375,7 +385,7 @@ class _GenerateHandler:
 def _read_texts(
     header: InferHeader, spec: ModelSpec, tensors: memoryview, offsets: Mapping[str, int]
 ) -> dict[str, Array]:
-    """The inputs of BYTES, which are no views of what was received."""
+    """The BYTES inputs, which are not plain views of the body."""
     return {
         given.name: read_bytes(given, spec, tensors[at : at + (given.binary_size or 0)], header.id)
         for given in header.inputs

@@ -24,6 +24,7 @@ def forwarding(handler: HttpInferHandler, head: RequestHead, forwarding: HeaderF
 
 def _headers(head: RequestHead) -> Iterator[tuple[str, str]]:
     """Each header by the name that its caller wrote, repeated ones joined."""
+    # From the raw head: the parsed names are in lower case, but parameters keep the case of the caller.
     for line in head.raw.decode("latin-1").split("\r\n")[1:]:
         name = line.partition(":")[0]
         if name.lower() in head.headers:

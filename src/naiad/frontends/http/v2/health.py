@@ -1,7 +1,7 @@
 """``/v2/health/live``, ``/v2/health/ready`` and ``/v2/models/{model}/ready``.
 
-As the reference answers: an empty 200, or 400 when not; ``?verbose=true`` on ready adds what is not ready. Who asks for
-JSON (``Accept: application/json``) gets the document that the KServe protocol has for it, with the same status.
+As the reference answers: an empty 200, or 400 if not; ``?verbose=true`` on ready adds what is not ready. A caller that
+accepts JSON (``Accept: application/json``) gets the document of the KServe protocol, with the same status.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def model_ready(engine: Engine, model: str, version: str | None) -> Handler:
 
 
 def _send(exchange: Exchange, holds: bool, key: str, more: Mapping[str, str] = NOTHING_MORE) -> None:
-    """Answer 200 when ``holds``, else 400: empty, or as JSON with ``key`` for those who ask for it."""
+    """Answer 200 if ``holds``, else 400: empty, or as JSON with ``key`` for callers that accept it."""
     status = 200 if holds else 400
     if _wants_json(exchange):
         exchange.send_status(status, JSON, orjson.dumps({**more, key: holds}))

@@ -1,8 +1,8 @@
 """``POST /v2/models/{model}[/versions/{version}]/infer``: a body becomes a request, outputs become a response.
 
 The hot path of the server. A request whose inputs are all binary and whose JSON part was seen before costs a look-up,
-the views and a queue push. One with its data in JSON costs the parsing of the data where the text around them was seen
-before; everything else is read and checked in full.
+the views and a queue push. A request with its data in JSON costs the parsing of the data where the text around them was
+seen before; every other request is read and validated in full.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from naiad.wire.v2.response import OutputPart, datatype_of, encode_answer, tenso
 from naiad.wire.v2.sequence_plan import SequencePlans, cut_json
 
 MAX_LOOKED_UP = 65536
-"""Longer descriptions are not looked up: no plan is kept for them, whatever their ids."""
+"""Longer descriptions are not looked up: no plan is cached for them, whatever their ids."""
 _IN_ONE_WRITE = 65536
 _AS_TEXT = (DecoupledModelError, HeaderSizeError, UnclassifiableError)
-"""Errors that the reference finds outside of its check of the request, and so sends as text."""
+"""Errors that the reference finds outside of its validation of the request, and so sends as text."""
 
 
 class HttpInferRequest(ClientRequest):
-    """A request that answers on its HTTP exchange, and that the caller can give up."""
+    """A request that responds on its HTTP exchange, and that is cancelled when its caller leaves."""
 
     __slots__ = ("exchange",)
     plan: BinaryPlan
@@ -62,7 +62,7 @@ class HttpInferRequest(ClientRequest):
         request_id: str,
         received_ns: int,
     ) -> None:
-        # Not through super(): one call less for every request.
+        # Not through super(): one call less per request on the hot path.
         self.exchange = exchange
         self.model = model
         self.plan = self.options = plan
@@ -83,6 +83,7 @@ class HttpInferRequest(ClientRequest):
             send_error(self.exchange, error, TEXT)
             return
         plan = self.plan
+        # ``Outputs`` has parameters of the response, which the encoded beginnings of plans do not have.
         if not plan.plain or type(outputs) is Outputs:
             if not (plan.in_json and type(outputs) is dict and self._send_numbers(outputs)):
                 self._send_any(outputs)
@@ -90,7 +91,7 @@ class HttpInferRequest(ClientRequest):
         try:
             self.exchange.send(plan.answer(self.id, outputs))
         except (BufferError, KeyError, TypeError, ValueError):
-            # An output may be missing, or not one row-major block of memory that can be sent as it lies.
+            # Not checked before, to save time: an output may be missing, or not be one row-major block.
             self._send_any(outputs)
 
     def cancel(self) -> None:
@@ -98,7 +99,7 @@ class HttpInferRequest(ClientRequest):
         self.model.cancel(self)
 
     def _send_numbers(self, outputs: Mapping[str, Array]) -> bool:
-        """Answer with JSON alone; False where that is not for the fast way."""
+        """Answer with JSON alone; False where the outputs do not fit the fast path."""
         answer = self.plan.json_answer(self.id, outputs, LARGE_OUTPUT_BYTES)
         if answer is None:
             return False
@@ -121,6 +122,7 @@ class HttpInferRequest(ClientRequest):
             for name in plan.outputs
             if name in outputs
         ]
+        # Writing the numbers of large outputs as text would hold the loop up.
         if sum(weight_in_json(part.array, part.dtype) for part in parts if part.in_json) >= LARGE_OUTPUT_BYTES:
             self._send_later(parts, parameters_of(outputs))
             return
@@ -166,7 +168,7 @@ class HttpInferRequest(ClientRequest):
 
 
 class EscapedIdRequest(HttpInferRequest):
-    """A request whose id needs escapes in JSON; the fast path would put it into the response unescaped."""
+    """A request whose id needs escapes in JSON: plans put ids into responses unescaped."""
 
     __slots__ = ()
 
@@ -189,7 +191,7 @@ class HttpRegionRequest(HttpInferRequest):
         self.use = io.use
 
     def submit(self) -> None:
-        """Submit it to its model, once all is read that the model does not read itself."""
+        """Submit it to its model, after the inputs that the model does not read itself."""
         self._io.submit(self)
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
@@ -207,8 +209,8 @@ class HttpRegionRequest(HttpInferRequest):
 class HttpInferHandler:
     """Handles the inference requests for one model name and version.
 
-    Besides the memo of plans it remembers the last JSON part as it came, id included: callers that send no id, or
-    always the same, need neither the id cut out nor the look-up.
+    Besides the memo of plans it caches the last JSON part, id included: for callers that send no id, or always the same
+    one, neither the id is cut out nor a plan looked up.
     """
 
     __slots__ = (
@@ -224,20 +226,21 @@ class HttpInferHandler:
         engine.follow(self)
 
     def forwarding(self, headers: Mapping[str, str]) -> Handler:
-        """The same for requests that get ``headers`` as parameters. All of them share what is remembered."""
+        """This handler for requests that get ``headers`` as parameters. All of them share the cached plans."""
         return partial(self, added=AddedParameters(headers))
 
     def forget(self, model: ServingModel) -> None:
         """Drop a model that is being unloaded."""
         if model is self._model:
             self._model = None
+            # Deleted, not set to None: the fast path then needs no test, since ``_begin`` runs before each new model.
             del self._reader, self._memo, self._sequences, self._last_plan
 
     def _begin(self, reader: RequestReader) -> None:
-        """Start anew: plans and memos belong to one loaded model."""
+        """Start with empty caches: plans and memos belong to one loaded model."""
         self._reader = reader
         self._memo = PlanMemo[BinaryPlan]()
-        # None until there is a request of a sequence.
+        # None until the first request of a sequence, so that other models pay one test.
         self._sequences: SequencePlans[BinaryPlan] | None = None
         self._knows_regions = False
         self._last_header = b""
@@ -254,27 +257,30 @@ class HttpInferHandler:
             if not wait_for_model(self._engine.demand, error, len(body), exchange, retry, fail):
                 send_error(exchange, error, TEXT)
             return
-        # By identity: a model that was loaded anew may have other inputs, and shares no plan with the one before.
+        # By identity: a model that was loaded again may have other inputs, and shares no plan with its predecessor.
         if model is not self._model:
             self._model = model
             self._begin(RequestReader(model))
         size = exchange.head.inference_header_length
         try:
+            # 0 stands for a raw tensor. A length beyond the body is an error, whatever the body holds.
             if size is None or not 0 < size < len(body):
                 _submit(self._read_description(exchange, model, body, size, received_ns, added), added)
                 return
-            # Comparing the bytes costs less than cutting the id out and hashing the rest.
+            # One comparison costs less than cutting the id out and hashing the rest.
             if body[:size] == self._last_header:
                 plan = self._last_plan
             else:
                 plan = self._look_up(bytes(body[:size])) if size <= MAX_LOOKED_UP else None
+            # A known plan of another size: the request is wrong, or some of its tensors lie in regions.
             if plan is None or plan.size != len(body) - size:
                 _submit(self._read_with_tensors(exchange, model, plan, body, size, received_ns, added), added)
                 return
-            # The fast path, written out: a description that is known, and exactly its tensors behind it.
+            # The fast path, written out: a known description, and exactly its tensors behind it.
             request = HttpInferRequest(exchange, model, plan, plan.views(body, size), self._last_id, received_ns)
             if added is not None:
                 request.plan = request.options = added.added_to(request.plan)
+            # Before the submission: an inline model responds within ``submit``, which drops the owner again.
             exchange.owner = request
             model.submit(request)
         except NaiadError as error:
@@ -291,9 +297,10 @@ class HttpInferHandler:
     ) -> HttpInferRequest | None:
         """The request of a body without tensors behind JSON: JSON alone, or with ``size`` 0 a raw tensor.
 
-        In this order: large JSON is read in another process (None: it is submitted later), a description is known
-        whose tensors all lie in regions, the text around the data is known, or all is read.
+        In this order: large JSON goes to a worker (None: it is submitted later), a known description whose tensors all
+        lie in regions, a known text around the data, or the full reading.
         """
+        # Before any parsing: a request without room must cost little.
         model.check_room(len(body))
         is_json_alone = size is None or size == len(body)
         if is_json_alone and is_large_json(body):
@@ -315,10 +322,10 @@ class HttpInferHandler:
         received_ns: int,
         added: AddedParameters | None,
     ) -> HttpInferRequest | None:
-        """The request of a body with tensors behind its JSON that is off the fast path; ``plan`` is None when unknown.
+        """The request of a body with tensors behind its JSON that is off the fast path; ``plan`` is None if unknown.
 
-        In this order: other tensors of a known description lie in regions, large JSON is read in another process
-        (None: it is submitted later), or all is read.
+        In this order: a known description with some tensors in regions, large JSON, which goes to a worker (None: it is
+        submitted later), or the full reading.
         """
         if plan is not None and plan.regions is not None and plan.data_bytes == len(body) - size:
             inputs = plan.views(body, size)
@@ -339,16 +346,17 @@ class HttpInferHandler:
         received_ns: int,
         added: AddedParameters | None,
     ) -> None:
-        """Have large JSON read in another process, then resume the same request with binary data."""
+        """Have large JSON read in a worker, then resume the same request with binary data."""
         _check(model)
 
         def done(body: memoryview, json_bytes: int, error: NaiadError | None) -> None:
             try:
                 if exchange.closed():
-                    # Nobody reads this, but who counts the exchange has to know.
+                    # Nobody reads this, but the exchange may be counted (``_CountedExchange``) until its response.
                     raise CancelledError("the request was cancelled by its caller")
                 if error is not None:
                     raise error
+                # Found again: the model may have been loaded anew meanwhile.
                 model = self._engine.find(self._name, self._version)
                 if model is not self._model:
                     self._model = model
@@ -363,9 +371,11 @@ class HttpInferHandler:
 
     def _look_up(self, header: bytes) -> BinaryPlan | None:
         self._last_id, key = split_id(header)
+        # A longer description has no cached plan, so it is not worth keeping.
         self._last_header = header if len(header) <= MAX_PLAN_KEY else b""
         plan = self._memo.get(key)
         if plan is None and self._sequences is not None and (found := self._sequences.find(key)) is not None:
+            # A plan of another sequence with the number exchanged, and cached: more requests of this sequence follow.
             plan = found[0].in_sequence(found[1])
             self._memo.keep(key, plan)
         self._last_plan = plan
@@ -380,18 +390,19 @@ class HttpInferHandler:
         received_ns: int,
         header_length: int | None,
     ) -> HttpInferRequest:
-        """Read and check a request in full; keep its plan when its inputs are all binary and ``size`` is not None."""
+        """Read and validate a request in full; cache its plan if its inputs are all binary and ``size`` is given."""
         _check(model)
         request_id, plan, inputs = self._reader.read(body, header_length)
         regions = plan.regions
         if regions is not None and header_length in (None, len(body)) and len(body) <= MAX_PLAN_KEY:
-            # All of it is the description.
+            # The whole body is the description: its tensors lie in regions.
             size = len(body)
         if size is not None and len(plan.inputs) == len(inputs):
             key = split_id(bytes(body[:size]))[1]
-            # A second id in what is left would win over the first; with escapes its key can take many forms.
+            # A second id in the rest would win over the first, and escapes can write its key in many ways.
             if b'"id"' not in key and b"\\" not in key:
                 self._memo.keep(key, plan)
+                # It was looked up without success: look it up again, now that its plan is cached.
                 self._last_header = b""
                 if plan.correlation_id:
                     self._sequences = self._sequences or SequencePlans(cut_json)
@@ -402,16 +413,16 @@ class HttpInferHandler:
         plain_id = not request_id or _is_plain(request_id)
         kind = HttpInferRequest if plain_id else EscapedIdRequest
         request = kind(exchange, model, plan, inputs, request_id, received_ns)
-        # The JSON part stays with the tensors behind it, and may be most of the body.
+        # The views keep the whole body alive, of which the JSON part may be the most.
         request.held_bytes = max(len(body), memory_of(inputs))
-        # Reading took a while, and was no wait in a queue.
+        # The time of the reading must not count as time in the queue.
         request.queued_ns = monotonic_ns()
         return request
 
     def _recall(
         self, exchange: Exchange, model: ServingModel, body: Body, received_ns: int
     ) -> HttpRegionRequest | None:
-        """A request that is its description alone and like one that was read before; None when it is not."""
+        """A request that consists of a known description only; None otherwise."""
         if len(body) > MAX_PLAN_KEY:
             return None
         raw = bytes(body)
@@ -435,7 +446,7 @@ class HttpInferHandler:
     ) -> HttpRegionRequest:
         request = HttpRegionRequest(exchange, model, plan, inputs, request_id, received_ns)
         request.open(self._engine.regions)
-        # Reading took a while, and was no wait in a queue.
+        # The time of the reading must not count as time in the queue.
         request.queued_ns = monotonic_ns()
         return request
 
@@ -443,13 +454,13 @@ class HttpInferHandler:
 def _recalled(exchange: Exchange, model: ServingModel, found: Recalled, received_ns: int) -> HttpInferRequest:
     request = HttpInferRequest(exchange, model, found.plan, found.inputs, found.id, received_ns)
     request.held_bytes = found.held_bytes
-    # Reading took a while, and was no wait in a queue.
+    # The time of the reading must not count as time in the queue.
     request.queued_ns = monotonic_ns()
     return request
 
 
 def _submit(request: HttpInferRequest | None, added: AddedParameters | None) -> None:
-    """Submit a request that was not on the fast path; None is one that is still being read."""
+    """Submit a request that left the fast path; None stands for one that a worker still reads."""
     if request is None:
         return
     if added is not None:
@@ -464,12 +475,12 @@ def _submit(request: HttpInferRequest | None, added: AddedParameters | None) -> 
 
 
 def _is_plain(request_id: str) -> bool:
-    """Whether an id is the same in JSON, without escapes; a long one is not looked at."""
+    """Whether an id needs no escapes in JSON; a long id counts as if it did."""
     return len(request_id) <= MAX_PLAN_KEY and orjson.dumps(request_id)[1:-1] == request_id.encode()
 
 
 def _check(model: ServingModel) -> None:
-    """Refuse decoupled models, which this endpoint does not serve."""
+    """Refuse decoupled models, whose number of responses one HTTP response cannot carry."""
     if model.spec.decoupled:
         raise DecoupledModelError("HTTP end point doesn't support models with decoupled transaction policy")
 

@@ -1,4 +1,4 @@
-"""Reading an inference request in full: its JSON part, its tensors and whether both fit the model."""
+"""Reading an inference request in full: its JSON part, its tensors, and the validation of both against the model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RAW_INPUT: Final = "raw_input"
 
 
 class DecoupledModelError(UnsupportedError):
-    """A model that sends any number of responses, asked in a way that takes one."""
+    """A decoupled model was requested over an endpoint that sends exactly one response."""
 
 
 class HeaderSizeError(InvalidArgumentError):
@@ -32,7 +32,7 @@ class HeaderSizeError(InvalidArgumentError):
 
 
 class ReadRequest(NamedTuple):
-    """A request that fits its model: its id, its plan (which serves the next such request too) and its tensors."""
+    """A valid request: its id, its plan (which serves the next such request too) and its tensors."""
 
     id: str
     plan: BinaryPlan
@@ -43,7 +43,7 @@ class RequestReader:
     """Reads and checks the requests for one loaded model.
 
     Requests with their data in JSON never have the same bytes twice, but mostly the same text around the data, or at
-    least the same form: what was checked once is kept by both. ``model`` is the model.
+    least the same schema: plans are cached by both. ``model`` is the model.
     """
 
     def __init__(self, model: ServingModel) -> None:
@@ -52,7 +52,7 @@ class RequestReader:
         self._templates = Templates()
 
     def recall(self, body: Body) -> Recalled | None:
-        """A request that is JSON alone and differs in its id and its data from one that was read before; else None."""
+        """A request that is JSON alone and differs from an earlier one in its id and its data only; None otherwise."""
         return self._templates.recall(body if not isinstance(body, memoryview) else bytes(body))
 
     def read(self, body: Body, header_length: int | None) -> ReadRequest:
@@ -64,8 +64,8 @@ class RequestReader:
                 tensor, None for a body that is JSON alone.
 
         Raises:
-            InvalidArgumentError: what is wrong with it.
-            UnsupportedError: it asks for an extension that is not served.
+            InvalidArgumentError: the request is malformed or does not fit the model.
+            UnsupportedError: it asks for an unsupported extension.
         """
         if header_length == 0 or not body:
             return _read_raw(self.model, self._plans, body)
@@ -76,6 +76,7 @@ class RequestReader:
         inputs = plan.views(body, start)
         _read_others(header, spec, offsets, body, start, inputs)
         if start == len(body) and plan.regions is None:
+            # Only bodies without tensors and regions: a template says where the data stand in the text.
             self._templates.learn(body if not isinstance(body, memoryview) else bytes(body), header, plan)
         return ReadRequest(header.id, plan, inputs)
 
@@ -85,6 +86,7 @@ def _read_header(body: Body, header_length: int | None) -> tuple[InferHeader, in
     start = len(body) if header_length is None else header_length
     if not 0 < start <= len(body):
         raise HeaderSizeError(f"inference header size should be in range (0, {len(body)}), got: {start}")
+    # A slice of a view: the JSON part of a large body is not copied.
     return parse_infer_header(body if start == len(body) else memoryview(body)[:start]), start
 
 
@@ -95,6 +97,7 @@ def _locate(header: InferHeader, spec: ModelSpec, available: int) -> dict[str, i
     for given in header.inputs:
         if given.binary_size is None:
             continue
+        # Checked before the tensors are cut: a view beyond the body would only be shorter.
         if offset + given.binary_size > available:
             raise InvalidArgumentError(
                 f"unexpected size for input '{given.name}', expecting {given.binary_size - (available - offset)} "
@@ -123,7 +126,7 @@ def _read_others(
 
 
 def _read_raw(model: ServingModel, plans: Planner[BinaryPlan], body: Body) -> ReadRequest:
-    """The raw single-input request: the whole body is the tensor, its shape follows from the model and the size."""
+    """A raw request: the whole body is the only tensor; its shape follows from the model and the size."""
     spec = model.spec
     label = request_label("")
     if len(spec.inputs) != 1:
@@ -140,6 +143,7 @@ def _read_raw(model: ServingModel, plans: Planner[BinaryPlan], body: Body) -> Re
         check_size(spec, RAW_INPUT, elements * tensor.dtype.itemsize, len(body), "")
     given = InputHeader(tensor.name, tensor.dtype, shape, elements, None, len(body))
     header = InferHeader(binary_default=True, inputs=[given])
+    # Not cached: the shape differs with the size of each body.
     plan = plans.make(header, {tensor.name: 0})
     inputs = plan.views(body, 0)
     if tensor.dtype.is_bytes:
@@ -148,6 +152,7 @@ def _read_raw(model: ServingModel, plans: Planner[BinaryPlan], body: Body) -> Re
 
 
 def _one_string(raw: bytes) -> Array:
+    # np.array would make fixed-length bytes, which lose zeros at the end.
     array: Array = np.empty(1, np.object_)
     array[0] = raw
     return array

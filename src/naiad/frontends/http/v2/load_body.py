@@ -1,7 +1,7 @@
 """Reading the body of a request to load a model without holding the event loop up.
 
-Files come as base64 inside the JSON. A JSON parser takes a tenth of a second for a large one, and nobody else is served
-meanwhile. So the content of large files is cut out first; it has no escapes, which makes its end easy to find.
+Files come as base64 inside the JSON. A JSON parser takes a tenth of a second for a large file, and the loop serves
+nothing meanwhile. So the content of large files is cut out first; it has no escapes, so its end is easy to find.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from naiad.frontends.http.server.exchange import Body
 
 LARGE: Final = 1 << 16
 MAX_KEYS: Final = 4096
-"""How many keys are looked at; files behind these are left to the parser."""
+"""The keys that are looked at; files behind these are left to the parser."""
 MAX_SPACE: Final = 64
-"""How much white space may stand around a colon; where there is more, the parser reads what follows."""
+"""The white space that may stand around a colon; behind more of it, the parser reads the content."""
 MAX_COMMAS: Final = 100_000
-"""How many commas the rest may have: as many values the parser would make, one by one."""
+"""The commas that the rest may have: the parser makes about as many values, one by one."""
 _KEY: Final = b'"file:'
 _WHITE: Final = frozenset((b" ", b"\t", b"\r", b"\n"))
 
 
 def read_object(body: Body) -> tuple[dict[str, Any], list[memoryview]]:
-    """The JSON object of a body, empty for none, and the contents that were cut out of it.
+    """The JSON object of a body, empty for an empty body, and the contents that were cut out of it.
 
-    In their places are the texts that ``place`` gives for their numbers.
+    ``place(number)`` stands in the place of each content.
 
     Raises:
-        MalformedRequestError: it is no JSON object, or has far too many values.
+        MalformedRequestError: the body is no JSON object, or has far too many values.
     """
     if not body:
         return {}, []
@@ -53,12 +53,12 @@ def read_object(body: Body) -> tuple[dict[str, Any], list[memoryview]]:
 
 
 def place(number: int) -> str:
-    """The text in the place of the content ``number``."""
+    """The text in the place of the content ``number``, which no base64 can contain."""
     return f"\0{number}"
 
 
 def _cut(raw: bytes) -> tuple[bytes, list[memoryview]]:
-    """The JSON without the contents of large files, and those."""
+    """The JSON without the contents of large files, and these contents."""
     whole = memoryview(raw)
     kept: list[bytes | memoryview] = []
     cut: list[memoryview] = []
@@ -66,6 +66,7 @@ def _cut(raw: bytes) -> tuple[bytes, list[memoryview]]:
     while looked_at < MAX_KEYS and (key := raw.find(_KEY, at)) >= 0:
         looked_at += 1
         begin, end = _content(raw, key)
+        # Behind the content: no key is searched for within a large file.
         at = max(end, key + 1)
         if end - begin > LARGE:
             kept += (whole[done:begin], orjson.dumps(place(len(cut)))[1:-1])
@@ -75,7 +76,7 @@ def _cut(raw: bytes) -> tuple[bytes, list[memoryview]]:
 
 
 def _content(raw: bytes, key: int) -> tuple[int, int]:
-    """Where the text begins and ends that belongs to the key at ``key``; nowhere when it is not plain to see."""
+    """The begin and end of the text that belongs to the key at ``key``; ``(0, 0)`` where they are not obvious."""
     nowhere = 0, 0
     key_end = raw.find(b'"', key + 1)
     colon = _after_space(raw, key_end + 1)
@@ -83,7 +84,7 @@ def _content(raw: bytes, key: int) -> tuple[int, int]:
     if key_end < 0 or raw[colon : colon + 1] != b":" or raw[opening : opening + 1] != b'"':
         return nowhere
     end = raw.find(b'"', opening + 1)
-    # Behind a backslash a quotation mark is no end; and whoever escapes base64 gets it read by the parser.
+    # A quotation mark behind a backslash is no end. Base64 needs no escapes; with them, the parser reads it.
     is_plain = end >= 0 and raw.find(b"\\", max(0, key - 1), end) < 0
     return (opening + 1, end) if is_plain else nowhere
 

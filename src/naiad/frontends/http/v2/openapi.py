@@ -1,4 +1,4 @@
-"""``/openapi.json``: what is served over HTTP, out of the table of routes. Source of the form: OpenAPI 3.1."""
+"""``/openapi.json``: the description of the HTTP API, made from the table of routes. Source: OpenAPI 3.1."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def document(routes: tuple[Route, ...]) -> dict[str, Any]:
             "version": __version__,
             "description": "Inference over HTTP, by the protocol of KServe (v2) and the extensions of Triton.",
         },
+        # Either no credentials or a key: the document does not tell whether this server has keys.
         "security": [{}, {"key": []}],
         "paths": paths,
         "components": {"schemas": SCHEMAS, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
@@ -66,7 +67,7 @@ def _identifier(method: str, path: str) -> str:
 
 
 def _summary(route: Route) -> str:
-    # Of a partial function, the function's own.
+    # A partial function has the docstring of ``partial`` itself.
     text = (getattr(route.make, "func", route.make).__doc__ or "").strip().splitlines()
     return text[0].removeprefix("Handler of ").rstrip(".").capitalize() if text else ""
 

@@ -1,6 +1,6 @@
-"""The JSON schemas of requests and answers, for the OpenAPI document.
+"""The JSON schemas of requests and responses, for the OpenAPI document.
 
-Source: the protocol's documents of requests and answers. Answers may hold more than what is listed.
+Source: the protocol's documents. Responses may have more members than these list.
 """
 
 from __future__ import annotations
@@ -125,6 +125,7 @@ SCHEMAS: Final[dict[str, Any]] = {
     "UnloadRequest": _object(parameters=_object(unload_dependents={"type": "boolean"})),
 }
 
+# The first match counts, here and below.
 _REQUESTS: Final = (
     (r".*/infer", "InferRequest", True),
     (r".*/routes", "RoutesChange", False),
@@ -150,10 +151,10 @@ _ANSWERS: Final = (
 
 
 def request_of(path: str) -> tuple[str, bool]:
-    """The name of the schema of what is sent to the path template ``path``, and whether it has to be sent."""
+    """The name of the schema of the request body for the path template ``path``, and whether the body is required."""
     return next(((name, needed) for form, name, needed in _REQUESTS if re.fullmatch(form, path)), ("Anything", False))
 
 
 def answer_of(path: str) -> str:
-    """The name of the schema of what comes back from the path template ``path``; "" for an empty answer."""
+    """The name of the schema of the response for the path template ``path``; "" for an empty response."""
     return next((name for form, name in _ANSWERS if re.fullmatch(form, path)), "Anything")

@@ -2,8 +2,8 @@
 
 A request with ``endpoint-load-metrics-format: text`` or ``json`` gets ``endpoint-load-metrics``.
 
-Source: ORCA ("Open Request Cost Aggregation", gRFC A51), and of the figures about caches ``orca_http.cc`` of the
-reference: they come from the metrics that the model keeps itself.
+Source: ORCA ("Open Request Cost Aggregation", gRFC A51). The figures of caches follow the reference's ``orca_http.cc``:
+they come from the metrics that the model itself reports.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LoadReporter(Protocol):
 
 
 def load_fields(headers: Mapping[str, str], model: ServingModel) -> tuple[tuple[str, str], ...]:
-    """The header fields for the response to a request with ``headers``; none unless it names a known format."""
+    """The header fields for the response to a request with ``headers``; none unless these name a known format."""
     wanted = headers.get(ASKED)
     if wanted is None or not isinstance(model, LoadReporter):
         return ()
@@ -65,12 +65,13 @@ def _figures(model: LoadReporter) -> dict[str, float]:
     return {
         **_cache_figures(model.metrics, model.name),
         "pending_requests": model.statistics.pending,
+        # The two counters are not read at one moment, so the difference may be below zero.
         "running_requests": max(0, model.in_flight - model.statistics.pending),
     }
 
 
 def _cache_figures(metrics: CustomMetrics, model: str) -> Figures:
-    """Of the cache for keys and values that the model keeps; nothing when it does not say all that is needed."""
+    """The figures of the model's cache of keys and values; none unless it reports all that are needed."""
     blocks = dict(_blocks(metrics, model))
     if not {"used", "max", "tokens_per"} <= blocks.keys():
         return {}
@@ -80,7 +81,7 @@ def _cache_figures(metrics: CustomMetrics, model: str) -> Figures:
 
 
 def _blocks(metrics: CustomMetrics, model: str) -> Iterator[tuple[str, float]]:
-    """The figures by their kind; those of other models are left out."""
+    """The figures by their kind, without those of other models."""
     family = metrics.families.get(CACHE_FAMILY)
     for metric in family.metrics.values() if family is not None else ():
         labels = dict(metric.key)

@@ -1,4 +1,4 @@
-"""The path templates that a route's pattern stands for: ``/v2/models/{model}/versions/{version}/infer``."""
+"""The path templates of a route's pattern, such as ``/v2/models/{model}/versions/{version}/infer``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ _TOKEN: Final = re.compile(
     r"\(\?P<(?P<name>\w+)>[^()]*\)|(?P<open>\(\?:)|(?P<close>\)\??)|(?P<bar>\|)|(?P<any>\[\^/\]\+)"
     r"|\\(?P<escaped>[^\w])|(?P<literal>[\w/_-])"
 )
+# A variable part without a name is \0 until the part before it is known.
 _UNNAMED: Final = re.compile(r"([^/]+)/\0")
 
 
@@ -16,12 +17,12 @@ def templates_of(pattern: str) -> tuple[str, ...]:
     """All templates of ``pattern``, shortest choice last.
 
     Named groups become parameters of their name, other variable parts are named after the part before them. Patterns
-    may hold what the table of routes is written with: names, ``[^/]+``, and groups with ``|`` and ``?``.
+    may use the syntax of the table of routes only: names, ``[^/]+``, and groups with ``|`` and ``?``.
 
     Raises:
-        ValueError: the pattern holds something else.
+        ValueError: the pattern uses other syntax.
     """
-    # Each level is the alternatives that are finished, and what the one that is being read began with.
+    # Each level of groups has its finished alternatives, and all prefixes of the alternative that is being read.
     levels: list[tuple[list[str], list[str]]] = [([], [""])]
     position = 0
     while position < len(pattern):

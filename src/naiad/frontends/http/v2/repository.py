@@ -19,7 +19,7 @@ NAMED: Final = "'repository_name' specification is not supported"
 
 
 class _Parameters(NamedTuple):
-    """The parameters of a request; ``cut`` are the contents in whose places are others, see ``read_object``."""
+    """The parameters of a request; ``cut`` are the contents that ``read_object`` cut out."""
 
     values: Mapping[str, Any]
     cut: Sequence[memoryview]
@@ -35,6 +35,7 @@ def index(engine: Engine, model: str, version: str | None) -> Handler:
             send_error(exchange, error)
             return
         if ready_only:
+            # Models that are ready are known; the others need a look at the repositories.
             send_json(exchange, engine.index(ready_only))
         else:
             engine.refresh_index(partial(_send_index, engine, exchange))
@@ -59,6 +60,7 @@ def unload(engine: Engine, model: str, version: str | None) -> Handler:
 
     def handle(exchange: Exchange, body: Body) -> None:
         try:
+            # Only loads bring files; another large body is refused before it is read.
             check_size(body)
         except NaiadError as error:
             send_error(exchange, error)
@@ -115,6 +117,7 @@ def _overrides(parameters: _Parameters) -> Overrides:
         if name == "config":
             config = value
         else:
+            # Still base64: the loading thread decodes it.
             files[name] = cut.get(value, value)
     return Overrides(config, files)
 

@@ -12,10 +12,10 @@ from naiad.frontends.http.server.replies import JSON
 
 
 class Route(NamedTuple):
-    """``make`` gives the handler for a path that matches ``pattern`` in full: of an engine, of the name of the model or
-    the region in the path ("" for none), and of the version.
+    """``make`` makes the handler for a path that matches ``pattern`` in full. Its arguments are the engine, the name of
+    the model or the region in the path ("" for none), and the version.
 
-    ``wrong_method_type`` is the content type of the 405 that other methods get.
+    ``wrong_method_type`` is the content type of the 405 for other methods.
     """
 
     method: str

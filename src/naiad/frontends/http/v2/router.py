@@ -1,4 +1,4 @@
-"""Which handler answers which path and method: one table, read when a request head is seen for the first time."""
+"""The handlers by path and method: one table, which is read when a request head is seen for the first time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ MAX_HANDLERS = 1024
 MAX_KEY = 4096
 """Characters of a method and a path; each new head with a longer one gets a handler of its own."""
 MAX_KEYS = 1 << 18
-"""Characters of all methods and paths whose handlers are kept."""
+"""Characters of all methods and paths with cached handlers."""
+# Possessive quantifiers: names in paths are matched without backtracking.
 _MODEL = rf"/v2/models/(?P<model>[^/]++)(?:/versions/(?P<version>[0-9]+|{ALIAS_PATTERN}))?"
 _NAME_ONLY = r"/v2/models/(?P<model>[^/]++)"
 _SYSTEM = "/v2/systemsharedmemory"
@@ -42,9 +43,9 @@ _CUDA = "/v2/cudasharedmemory"
 _REGION = "/region/(?P<region>[^/]++)"
 _ANY_REGION = f"(?:{_REGION})?"
 _ZEROS = re.compile(r"^(/v2/models/[^/]+/versions/)0+(?=[0-9])")
-"""A version can be written in any number of ways, and is the same one."""
+"""Zeros before a version: with them it is still the same version, and shares its handler and plans."""
 _DESCRIBED = (("Link", '</openapi.json>; rel="service-desc"'),)
-"""Where the paths are told, by RFC 8631: the body of a 404 is the reference's."""
+"""The link to the description of the API (RFC 8631). It is a header, because the body of a 404 is the reference's."""
 _ALIASED = re.compile(rf"/v2/models/(?P<model>[^/]++)/versions/(?P<alias>{ALIAS_PATTERN})(?:/|$)")
 
 
@@ -92,13 +93,12 @@ ROUTES: tuple[Route, ...] = (
 
 
 class Router:
-    """Finds the handler for a request head. Handlers are kept by method and path, so that they can keep state.
+    """Finds the handler for a request head. Handlers are cached by method and path, so that they can have state.
 
-    Paths without a route and wrong methods are refused by functions of which nothing is kept: callers can make up any
-    number.
+    For paths without a route and for wrong methods nothing is cached: callers can make up any number of them.
 
-    ``max_body_bytes`` is the limit of the body of an inference request once decompressed, ``too_large`` the error of
-    one that has more; ``forward`` chooses the headers that become parameters.
+    ``max_body_bytes`` is the limit for the body of an inference request once decompressed, ``too_large`` the error for
+    a larger one; ``forward`` chooses the headers that become parameters.
     """
 
     def __init__(
@@ -113,17 +113,19 @@ class Router:
         self._coding = ContentCoding(max_body_bytes, engine.budget, too_large)
         self._handlers: dict[tuple[str, str], Handler] = {}
         self._characters = 0
-        # Those that remembered heads hold as well: there is never a second one, which would keep as much once more.
+        # Includes handlers that only cached heads refer to: a second one would cache the same plans once more.
         self._living: WeakValueDictionary[tuple[str, str], Handler] = WeakValueDictionary()
 
     def __call__(self, head: RequestHead) -> Handler:
         key = (head.method, _ZEROS.sub(r"\1", head.target))
         handler = self._handlers.get(key)
         if handler is None:
+            # The cache may have been emptied while heads still refer to the handler.
             handler = self._living.get(key) or self._find(*key)
             if handler is None:
                 return _refusal(key[1])
             self._keep(key, handler)
+        # Around the cached handler: codings and forwarded headers belong to the head, not to the path.
         found = self._around_inference(handler, head) if isinstance(handler, HttpInferHandler) else handler
         named = _ALIASED.match(head.target)
         return found if named is None else partial(self._answer_alias, named["model"], named["alias"], found)
@@ -131,11 +133,11 @@ class Router:
     def _answer_alias(
         self, model: str, alias: str, handler: Handler, exchange: Exchange, body: bytearray | memoryview
     ) -> None:
-        """A version that is no number is no path of the protocol, unless it is an alias."""
+        """Answer 404 unless the alias exists now: aliases come and go while heads are cached."""
         (handler if self._engine.has_alias(model, alias) else _not_found)(exchange, body)
 
     def _around_inference(self, handler: HttpInferHandler, head: RequestHead) -> Handler:
-        """The handler with forwarding and codings, where the head asks for them; other heads do not pay for it."""
+        """The handler with header forwarding and codings where the head asks for them; other heads do not pay."""
         found: Handler = handler if self._forwarding is None else forwarding(handler, head, self._forwarding)
         return self._coding.around(found, head)
 

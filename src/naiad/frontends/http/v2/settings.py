@@ -76,7 +76,7 @@ def change_trace(engine: Engine, model: str, version: str | None) -> Handler:
 
 
 def _trace_texts(settings: Mapping[str, Any]) -> dict[str, Sequence[str] | None]:
-    """The settings as lists of texts; None for null."""
+    """The settings as lists of texts; None for null, which clears a setting."""
     return {name: None if value is None else _checked_texts(name, value) for name, value in settings.items()}
 
 

@@ -123,7 +123,7 @@ def _done(exchange: Exchange, error: NaiadError | None) -> None:
 
 
 def _name(region: str) -> str:
-    """The name in a path, which clients escape there and nowhere else."""
+    """The name in a path without its escapes, which clients write in paths only."""
     raw = _ESCAPED.sub(lambda found: bytes((int(found[1], 16),)), region.encode("utf-8", "surrogateescape"))
     return raw.decode("utf-8", "replace")
 
@@ -135,6 +135,7 @@ def _field(given: dict[str, Any], name: str) -> Any:
 
 
 def _number(name: str, value: Any, largest: int = _LARGEST) -> int:
+    # Not isinstance: bool is an int too.
     if type(value) is not int or not 0 <= value <= largest:
         raise MalformedRequestError(
             f"Unable to parse '{name}': expected an unsigned integer up to {largest}, found {kind_of(value)}"

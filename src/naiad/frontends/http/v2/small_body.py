@@ -1,4 +1,4 @@
-"""The body of a request that changes settings, or asks for one thing: a small JSON object."""
+"""The small JSON object of a request that changes settings, asks for the index or unloads a model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from naiad.frontends.http.server.exchange import Body
 from naiad.frontends.http.v2.load_body import read_object
 
 MAX_BYTES: Final = 1 << 16
-"""More than any settings need, and little enough to be read on the event loop."""
+"""More than any settings need, and small enough to parse on the event loop."""
 
 
 def check_size(body: Body) -> None:

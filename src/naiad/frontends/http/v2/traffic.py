@@ -1,4 +1,4 @@
-"""``/v2/models/{model}/routes``: which version answers, and the one call that changes it."""
+"""``/v2/models/{model}/routes``: the routes of a model, and the calls that change them."""
 
 from __future__ import annotations
 
