@@ -10,8 +10,8 @@ a wait that would never end is found when its edge is added, or before. The edge
   (``MemberLeases``).
 - ``Residence(b)`` waits for ``OperationsOn(c)`` while a call of ``b`` waits for the model ``c``, and for
   ``OperationsOn(b)`` while requests wait for ``b`` (``LoadOnDemand``).
-- ``RequestsInFlight(b)`` waits for ``OperationsOn(c)`` while a call of ``b`` waits for the model ``c`` (``LoadOnDemand``). A
-  draining model must no longer stay, but it is not gone before its requests in flight have ended.
+- ``RequestsInFlight(b)`` waits for ``OperationsOn(c)`` while a call of ``b`` waits for the model ``c``
+  (``LoadOnDemand``). A draining model must no longer stay, but it is not gone before its requests in flight have ended.
 - An operation waits for the turn of ensembles or the line for memory, and the line or the turn for the operations that
   have it (``MemberLeases``, ``WaitingLine``).
 
