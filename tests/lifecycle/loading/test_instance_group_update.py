@@ -119,6 +119,21 @@ def test_groups_that_come_with_a_request(tmp_path: Path) -> None:
     run(test())
 
 
+def test_groups_of_gpus_are_updated_on_the_processor(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path, gpu_fallback=True) as found:
+            found.write("m", CONFIG + "instance_group { count: 1 kind: KIND_GPU }")
+            await found.manager.load_model("m")
+            model = found.engine.find("m", None)
+            found.write("m", CONFIG + "instance_group { count: 2 kind: KIND_GPU }")
+            await found.manager.load_model("m")
+            assert found.engine.find("m", None) is model
+            assert [group.kind for group in model.spec.instance_groups] == ["KIND_CPU"]
+            assert len(names(model)) == 2
+
+    run(test())
+
+
 def test_wrong_groups_change_nothing(tmp_path: Path) -> None:
     async def test() -> None:
         async with house(tmp_path) as found:
