@@ -155,9 +155,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("options", "repository", "scheduling", "shared_memory", "telemetry"),
     ),
     "cli": (
-        *("config", "engine", "execution.worker.process", "lifecycle", "options", "repository", "scheduling.ensemble"),
-        *("server", "telemetry.logs"),
+        *("config", "engine", "execution.worker.process", "explain", "lifecycle", "options", "repository"),
+        *("scheduling.ensemble", "server", "telemetry.logs"),
     ),
+    "explain": ("config",),
     "testing": (),
     "__main__": ("cli",),
 }
