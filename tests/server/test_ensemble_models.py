@@ -281,6 +281,15 @@ def test_a_load_without_a_change_leaves_an_ensemble_as_its_members_left_it(
     assert is_answered(server, "pair") and is_answered(server, "outer")
 
 
+def test_a_member_that_serves_is_not_loaded_with_its_ensemble(server: RunningServer, repository: Path) -> None:
+    load(server, "pair")
+    (repository / "other" / "config.pbtxt").write_text(identity(max_batch_size=16))
+    for name, batch in (("pair", 8), ("other", 16)):
+        assert load(server, name).status == 200
+        assert server.get("/v2/models/other/config").json()["max_batch_size"] == batch
+        assert is_answered(server)
+
+
 def test_a_changed_repository_is_followed(tmp_path: Path, repository: Path) -> None:
     options = ("--model-control-mode", "poll", "--repository-poll-secs", "1", "--exit-on-error=false")
     write_ensemble(repository, "early", *chain("same", "late"))
