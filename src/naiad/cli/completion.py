@@ -19,12 +19,17 @@ Prints a script for the shell, which then completes commands, options and their 
   fish  naiad completion fish | source       in ~/.config/fish/config.fish
 """
 
-# The words of an option end at "=" in bash, which makes "=" a word of its own. File names are split at line ends alone,
-# since they may contain spaces.
+# bash makes "=" a word of its own between an option and its value. In zsh, and in bash without "=" in COMP_WORDBREAKS,
+# the three are one word, so that ``start`` comes before each value. File names are split at line ends alone, since they
+# may contain spaces.
 _BASH: Final = """\
 _naiad() {
-    local word=${COMP_WORDS[COMP_CWORD]} option=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]}
-    if [[ $word == = ]]; then
+    local word=${COMP_WORDS[COMP_CWORD]} option=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]} start=
+    if [[ $word == --*=* ]]; then
+        option=${word%%=*}
+        start=$option=
+        word=${word#*=}
+    elif [[ $word == = ]]; then
         word=
     elif [[ $option == = ]]; then
         option=${COMP_WORDS[COMP_CWORD-2]}
@@ -51,7 +56,7 @@ _naiad() {
     fi
     compopt -o filenames 2>/dev/null || :
     local IFS=$'\\n'
-    COMPREPLY=($(compgen -f -- "$word"))
+    COMPREPLY=($(compgen -P "$start" -f -- "$word"))
 }
 complete -F _naiad naiad
 """
@@ -75,14 +80,16 @@ def completion(argv: Sequence[str]) -> int:
 
 
 def _bash() -> str:
-    values = "\n".join(
-        f"        {'|'.join(_flags(option))}) COMPREPLY=($(compgen -W '{' '.join(values)}' -- \"$word\")); return ;;"
-        for option in OPTIONS
-        if (values := _values(option))
+    offered = ((option, values) for option in OPTIONS if (values := _values(option)))
+    cases = "\n".join(
+        f"        {'|'.join(_flags(option))})\n"
+        f'            COMPREPLY=($(compgen -P "$start" -W \'{" ".join(values)}\' -- "$word"))\n'
+        "            return ;;"
+        for option, values in offered
     )
     return (
         _BASH.replace("@COMMANDS@", " ".join((*_commands(), "--help", "--version")))
-        .replace("@VALUES@", values)
+        .replace("@VALUES@", cases)
         .replace("@CHECK@", " ".join(_all_flags(CHECK_OPTIONS)))
         .replace("@SERVE@", " ".join(_all_flags(OPTIONS)))
         .replace("@SHELLS@", " ".join(SHELLS))
