@@ -97,7 +97,7 @@ def test_origins_of_what_the_model_says(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_one_field_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model(tmp_path / "echo", IDENTITY)
-    assert explain(["echo", f"--model-repository={tmp_path}", "--field", "dynamic_batching"]) == 0
+    assert explain(["--model-repository", str(tmp_path), "echo", "--field", "dynamic_batching"]) == 0
     shown = capsys.readouterr().out
     assert (
         "dynamic_batching.max_queue_delay_microseconds: 100 us (0.1 ms)  [config.pbtxt:6]\n"

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from google.protobuf import json_format
 
+from naiad.cli.explain_options import parser
 from naiad.config.messages import message_class
 from naiad.config.normalize import normalize
 from naiad.config.parsing.suggest import did_you_mean
@@ -34,23 +35,12 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 30
 _MOST_BYTES = 16 << 20
 
-_USAGE = """\
-%(prog)s [OPTION ...] MODEL
-
-Shows every field of a model's configuration as the server completes it: its value, where the value comes from, what the
-field does, and the metric that shows it. MODEL is the folder of a model or a model file; with --model-repository or
---url it is a name."""
-
 
 def explain(argv: Sequence[str]) -> int:
     """Explain a model; returns the exit code."""
     try:
-        # Options of ``naiad check`` are left to its own reader.
-        own, rest = _parser().parse_known_args(argv)
-        if own.url:
-            found, notes = _of_server(own, rest), []
-        else:
-            found, notes = _of_repository(own, rest)
+        own = parser().parse_args(argv)
+        found, notes = (_of_server(own), []) if own.url else _of_repository(own)
         _print(own, found, notes)
     except NaiadError as error:
         print(f"error: {error.located() if isinstance(error, ConfigError) else error}", file=sys.stderr)
@@ -58,25 +48,15 @@ def explain(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("naiad explain", usage=_USAGE, allow_abbrev=False)
-    parser.add_argument("model", metavar="MODEL", help="a folder or file of a model, or a name")
-    parser.add_argument("--url", default="", help="address of a server, such as http://localhost:8000")
-    parser.add_argument("--model-version", type=int, default=0, metavar="N", help="the version; the latest by default")
-    parser.add_argument("--field", default="", help="one field, such as dynamic_batching")
-    parser.add_argument("--json", action="store_true", help="JSON in place of text")
-    return parser
-
-
-def _of_repository(own: argparse.Namespace, rest: Sequence[str]) -> tuple[list[FieldRow], list[str]]:
+def _of_repository(own: argparse.Namespace) -> tuple[list[FieldRow], list[str]]:
     """The rows of a model that lies in a repository, and remarks."""
     is_path = Path(own.model).exists()
-    if not (is_path or any(word.startswith("--model-repository") for word in rest)):
+    if not (is_path or any(word.startswith("--model-repository") for word in own.of_check)):
         raise OptionError(
             f"there is no file or folder '{own.model}': name the folder of a model, or its repository with "
             "--model-repository=<folder>, or a server with --url"
         )
-    options = parse_check([*rest, *([own.model] if is_path else [])], os.environ)
+    options = parse_check([*own.of_check, *([own.model] if is_path else [])], os.environ)
     settings = LoadSettings(
         options.settings_of,
         auto_complete=not options.disable_auto_complete_config,
@@ -119,10 +99,10 @@ def _completed(source: ModelSource, version: int, read: ReadConfig, settings: Lo
     return prepared.config, []
 
 
-def _of_server(own: argparse.Namespace, rest: Sequence[str]) -> list[FieldRow]:
+def _of_server(own: argparse.Namespace) -> list[FieldRow]:
     """The rows of a model that a server has."""
-    if rest:
-        raise OptionError(f"{' '.join(rest)}: expected nothing beside --url, the server has options of its own")
+    if own.of_check:
+        raise OptionError(f"{' '.join(own.of_check)}: expected nothing beside --url, the server has options of its own")
     version = f"/versions/{own.model_version}" if own.model_version else ""
     address = f"{own.url.rstrip('/')}/v2/models/{quote(own.model, safe='')}{version}/config"
     address = address if "://" in address else f"http://{address}"
