@@ -158,7 +158,7 @@ class Framework:
             weights, ``hidden`` its size: about 28 * hidden bytes of weights (4 inputs, a hidden layer, 3 outputs, in a
             framework of neural networks). It is the model of most tests.
         run: calls the framework directly with a network's path and one batch of inputs, and returns its outputs by
-            name.
+            name. It is called often: cache what it loads.
         tolerance: the largest relative difference between what is served and ``run``; 0 means equal bit by bit.
         tolerance_reason: why it is not 0.
         broken: damages to a network after which it does not load; those of ``DAMAGES`` and any others.
@@ -174,8 +174,8 @@ class Framework:
         strings: what BYTES are to the framework: "text" must be UTF-8, "bytes" may be anything; "" if it has none.
         odd_names: names of FP32 tensors with as unusual characters as the framework and the configuration allow; used
             for inputs, and with "_out" behind for outputs.
-        scalar: writes a model Y = 2 X, without batching, whose FP32 tensors are scalars in the framework. Both have
-            dims [ 1 ].
+        scalar: writes a model Y = 2 X whose FP32 tensors are scalars in the framework, and have dims [ 1 ] in the
+            configuration. Where the framework has none without a batch, a batch of them with "reshape { shape: [ ] }".
         ragged: writes a model with the inputs X (FP32 [n]) and I (INT32 [b]) and the outputs Y = 2 X (FP32 [n]) and
             C = I (INT32 [b, 1]). The suite writes its configuration, in which X is ragged and I is a ``batch_input``.
         failing: writes a model that looks up INDEX (INT64 [ 1 ]) in a table: VALUE (FP32 [ 1 ]) is 10 + INDEX for 0 to
