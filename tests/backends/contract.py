@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
@@ -14,6 +15,7 @@ from typing import Any, ClassVar, TypeVar
 import grpc
 import ml_dtypes
 import numpy as np
+import psutil
 import pytest
 
 from naiad.backend_api.backend import Arrays
@@ -298,6 +300,19 @@ class FrameworkContract:
 
     # Memory
 
+    @only("shared")
+    @needs("identity")
+    def test_an_unload_unmaps_large_tensors(self, served: FrameworkServer) -> None:
+        """In a process that goes on for other models."""
+        network(served)
+        assert served.framework.identity
+        (process,) = served.processes()
+        with served.serving("tensors", partial(_written, served.framework.identity, [Pair("A", "X", "FP32")])) as s:
+            given = filled(replace(s.inputs[0], dims=(3 << 18,)), 1, 7)
+            assert same(served.infer("tensors", {"A": given}), {"X": given})
+            assert shared_memory(process), "tensors of 3 MiB go through shared memory"
+        wait_until(lambda: not shared_memory(process), CALL_S, "it is unmapped")
+
     @pytest.mark.slow
     @only("process")
     @needs("memory")
@@ -444,6 +459,11 @@ def asked_all_the_time(served: FrameworkServer, model: str, signature: Signature
         over.set()
         thread.join(CALL_S)
     assert not thread.is_alive()
+
+
+def shared_memory(process: psutil.Process) -> int:
+    """How many pieces of memory a process shares with the server."""
+    return Path(f"/proc/{process.pid}/maps").read_text().count("memfd:naiad")
 
 
 def writes(framework: Framework, seed: int = 0, hidden: int = HIDDEN) -> Write:
