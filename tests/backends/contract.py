@@ -23,7 +23,7 @@ from naiad.tensor.dtypes import BY_CONFIG, BY_WIRE
 from naiad.testing import wait_until
 from support.backend_contract import BackendContract, Case, context, spec, values
 from support.framework import FAILING_INDEX, Framework, Pair, Signature, Tensor
-from support.framework_server import CALL_S, ONE, FrameworkServer, Write, same
+from support.framework_server import CALL_S, ONE, FrameworkServer, Write, framework_server, same
 
 Test = TypeVar("Test", bound=Callable[..., object])
 OUTSIDE = ("process", "shared")
@@ -79,6 +79,8 @@ class FrameworkContract:
         modes = [mode for mode in framework.modes if mode in getattr(test, "modes", framework.modes)]
         if "served" in metafunc.fixturenames:
             metafunc.parametrize("served", [pytest.param(m, marks=marks) for m in modes], indirect=True, scope="class")
+        if "mode" in metafunc.fixturenames:
+            metafunc.parametrize("mode", modes)
         if "damage" in metafunc.fixturenames:
             metafunc.parametrize("damage", sorted(framework.broken))
         if "group" in metafunc.fixturenames:
@@ -328,22 +330,28 @@ class FrameworkContract:
 
     @pytest.mark.slow
     @pytest.mark.timeout(600)
-    def test_reloads_do_not_grow_the_server(self, served: FrameworkServer) -> None:
-        """A reload of 280 KB of weights, 100 times; where each starts a process, 10 times."""
-        network(served)
-        hidden = 10_000 if "memory" not in served.framework.lacks else HIDDEN
-        signature = served.write("again", writes(served.framework, hidden=hidden))
+    def test_reloads_do_not_grow_the_server(self, mode: str, tmp_path: Path) -> None:
+        """After 20 reloads of 280 KB of weights come 100; where each starts a process, 10 come after 3.
 
-        def reload() -> int:
-            served.load("again")
-            self._assert_close_run(served, "again", signature)
-            served.unload("again")
-            return served.private_memory_bytes()
+        With one arena for all threads: otherwise the allocator keeps some memory for each thread that loads, a few MiB
+        in all.
+        """
+        hidden = HIDDEN if "memory" in self.framework.lacks else 10_000
+        with framework_server(self.framework, mode, tmp_path, MALLOC_ARENA_MAX="1") as served:
+            network(served)
+            signature = served.write("again", writes(self.framework, hidden=hidden))
 
-        first = reload()
-        for _ in range(10 if served.mode == "process" else 100):
-            last = reload()
-        assert last <= 1.02 * first, f"{first / MIB:.1f} MiB became {last / MIB:.1f} MiB"
+            def reload() -> int:
+                served.load("again")
+                self._assert_close_run(served, "again", signature)
+                served.unload("again")
+                return served.memory_bytes()
+
+            before, after = (3, 10) if mode == "process" else (20, 100)
+            first = max(reload() for _ in range(before))
+            # Garbage is collected now and then.
+            last = min([reload() for _ in range(after)][-5:])
+            assert last <= 1.02 * first, f"{first / MIB:.1f} MiB became {last / MIB:.1f} MiB"
 
     # What the tests share
 
