@@ -261,10 +261,6 @@ class LoadedModel:
         """How many instances leave that have not ended."""
         return self._set.leaving
 
-    def may_end(self, instance: ModelInstance) -> bool:
-        """Whether an instance that leaves can be ended without losing a request."""
-        return self._set.may_end(instance)
-
     def let_go(self, instances: Sequence[ModelInstance]) -> None:
         """Forget instances that have ended."""
         self._queue.leave(instances)
