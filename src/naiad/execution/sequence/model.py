@@ -9,7 +9,7 @@ from naiad.execution.model.loaded_model import MAX_ID, LoadedModel
 from naiad.execution.model.rate_limits import RateLimits
 from naiad.execution.model.responder import stopping_error
 from naiad.execution.sequence.dispatcher import SequenceDispatcher
-from naiad.execution.sequence.step import correlation_is_text, misfit
+from naiad.execution.sequence.step import correlation_is_text, wrong_id_type
 from naiad.request import SEQUENCE_START, InferRequest
 
 
@@ -66,7 +66,7 @@ class SequenceModel(LoadedModel):
         try:
             queue.push(request)
         except BaseException:
-            responder.let_go(request)
+            responder.release(request)
             raise
         self._statistics.pending += 1
         queue.pushed(request)
@@ -84,7 +84,7 @@ class SequenceModel(LoadedModel):
             )
         is_text = self._named_by_texts
         if is_text is not None and options.correlation_id and isinstance(options.correlation_id, str) is not is_text:
-            raise misfit(self.name, self._options, request)
+            raise wrong_id_type(self.name, self._options, request)
         if len(request.id) > MAX_ID and self._sends_requests:
             raise InvalidArgumentError(
                 f"the id of a request to model '{self.name}' has {len(request.id)} characters; at most {MAX_ID} reach "

@@ -134,7 +134,7 @@ class InstanceGroupUpdate:
     async def _undo(self, change: _Change) -> None:
         coming = change.regrouping.coming
         await in_thread(end, coming)
-        change.model.let_go(coming)
+        change.model.forget(coming)
         change.model.stay_with(change.before)
 
     def _switch(self, entry: ModelEntry, change: _Change) -> list[asyncio.Task[None]]:
@@ -158,7 +158,7 @@ class InstanceGroupUpdate:
         while not model.may_end(instance):
             await asyncio.sleep(LOOK_S)
         await in_thread(end, [instance])
-        model.let_go([instance])
+        model.forget([instance])
 
     def close(self) -> None:
         """Stop waiting for instances that leave: their models end them."""
