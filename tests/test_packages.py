@@ -22,6 +22,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "worker.runtime": ("worker.api", "worker.ipc"),
     "python_backend": ("worker.api",),
     "eventloop": (),
+    "processes": (),
     "options": (),
     "tensor": ("worker.ipc",),
     "shared_memory": ("tensor",),
@@ -49,7 +50,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "execution.worker": (
         *("backend_api", "config", "eventloop", "execution.batching", "execution.instances"),
         *("execution.model_directory", "execution.worker.codec", "request", "scheduling.flow_control"),
-        *("telemetry.metrics", "tensor", "worker"),
+        *("processes", "telemetry.metrics", "tensor", "worker"),
     ),
     "execution.worker.codec": ("config.spec", "execution.batching", "request", "shared_memory", "tensor", "worker.ipc"),
     "execution.model": (
@@ -76,7 +77,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "backends.onnx": ("backend_api", "backends.shared", "config", "tensor"),
     "backends.torch": ("backend_api", "backends.shared", "config.spec"),
     "backends.python": (
-        *("backend_api", "backends.shared", "config", "execution.worker", "telemetry.metrics", "worker.ipc"),
+        *("backend_api", "backends.shared", "config", "execution.worker", "processes", "telemetry.metrics"),
+        "worker.ipc",
     ),
     "backends.out_of_process": (
         *("backend_api", "backends.registry", "backends.shared", "config", "execution.batching"),
@@ -127,8 +129,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("scheduling", "telemetry.logs", "tensor", "wire.compression", "wire.http1"),
     ),
     "frontends.http.json_worker": (
-        *("config.spec", "execution.worker.process_group", "request", "scheduling", "shared_memory", "tensor"),
-        *("wire.json_text", "wire.v2"),
+        *("config.spec", "processes", "request", "scheduling", "shared_memory", "tensor", "wire.json_text"),
+        "wire.v2",
     ),
     "frontends.http.v2": (
         *("config", "engine", "execution.model.interface", "frontends.access", "frontends.http.json_worker"),
@@ -151,8 +153,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "frontends.metrics": (*("engine", "frontends.http.server", "lifecycle.memory", "telemetry.metrics", "wire.http1"),),
     "server": (
-        *("cache", "config", "engine", "execution.model", "execution.worker.process_group", "frontends", "lifecycle"),
-        *("options", "repository", "scheduling", "shared_memory", "telemetry"),
+        *("cache", "config", "engine", "execution.model", "frontends", "lifecycle"),
+        *("options", "processes", "repository", "scheduling", "shared_memory", "telemetry"),
     ),
     "cli": (
         *("config", "engine", "execution.worker.process", "lifecycle", "options", "repository", "scheduling.ensemble"),
