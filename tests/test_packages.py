@@ -87,7 +87,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "repository.local": ("backends.registry", "config"),
     "repository.remote": ("config", "options", "repository.local", "repository.remote"),
     "repository.remote.stores": ("options",),
-    "repository.remote.mirror": ("repository.remote.stores",),
+    "repository.remote.mirror": ("repository.local", "repository.remote.stores"),
     "repository.catalog": ("config", "options", "repository.local", "repository.remote"),
     "repository.changes": (
         *("config", "options", "repository.catalog", "repository.local", "repository.remote.repository"),

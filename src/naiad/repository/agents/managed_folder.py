@@ -14,6 +14,7 @@ from naiad.errors import ModelLoadError, NaiadError, first_line
 from naiad.repository.agents.agents import AgentDirectory
 from naiad.repository.agents.call import Action, Agent, AgentCall
 from naiad.repository.agents.time_limit import in_time
+from naiad.repository.local.hold_count import HoldCount
 from naiad.repository.local.temporary_folder import ModelFolder, TemporaryFolder, remove_abandoned
 
 if TYPE_CHECKING:
@@ -47,8 +48,7 @@ class ManagedFolder:
         self._under: ModelFolder | None = None
         self._own: list[TemporaryFolder] = []
         self._lock = threading.Lock()
-        # The load itself counts as a user.
-        self._holders = 1
+        self._holds = HoldCount()
         self._serving = 0
         self._is_kept = False
         self._is_told = False
@@ -83,8 +83,8 @@ class ManagedFolder:
 
     def hold(self) -> None:
         """Count one more version that was loaded from the folder."""
+        self._holds.add()
         with self._lock:
-            self._holders += 1
             self._serving += 1
 
     def leave(self) -> None:
@@ -99,10 +99,7 @@ class ManagedFolder:
 
     def release(self) -> None:
         """Note that a version is closed."""
-        with self._lock:
-            self._holders -= 1
-            is_last = self._holders == 0
-        if not is_last:
+        if not self._holds.remove():
             return
         if self._is_kept:
             # All versions may have left before the load ended: ``leave`` could not know yet that the model was kept.

@@ -27,12 +27,12 @@ from naiad.frontends.http.json_worker.pool import LARGE_OUTPUT_BYTES, MANY_TO_GE
 from naiad.frontends.http.server.exchange import Body, Exchange
 from naiad.frontends.http.server.replies import JSON, RETRY_AFTER, handler_failed, send_error
 from naiad.frontends.http.server.streaming_response import StreamingResponse
+from naiad.frontends.http.v2.http_request import HttpClientRequest
 from naiad.frontends.http.v2.orca import load_fields
-from naiad.frontends.inference.client_request import ClientRequest
 from naiad.frontends.inference.deferred_inputs import late_strings
 from naiad.frontends.inference.model_wait import wait_for_model
 from naiad.frontends.inference.request_planner import Planner, read_bytes
-from naiad.request import Array, request_label
+from naiad.request import Array, memory_of, request_label
 from naiad.scheduling.flow_control import BACKPRESSURE_TIMEOUT_MS
 from naiad.wire.http1.head import encode_head
 from naiad.wire.v2.binary import BinaryPlan
@@ -58,43 +58,23 @@ _Response = tuple[int, bytes | memoryview]
 _Part = tuple[Mapping[str, Array] | None, NaiadError | None, bool]
 
 
-class _GenerateRequest(ClientRequest):
-    """A request that responds on its exchange.
+class _GenerateRequest(HttpClientRequest):
+    """A request whose responses its class sends.
 
     Attributes:
         is_over: the response is complete; further responses of the model are dropped.
     """
 
-    __slots__ = ("exchange", "is_over")
-    plan: BinaryPlan
-    carrier = "HTTP"
+    __slots__ = ("is_over",)
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        model: ServingModel,
-        plan: BinaryPlan,
-        inputs: Mapping[str, Array],
-        request_id: str,
-        received_ns: int,
-    ) -> None:
-        super().__init__(plan, inputs, request_id, received_ns, monotonic_ns())
-        self.exchange = exchange
-        self.model = model
-        self.plan = plan
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.is_over = False
 
     def cancel(self) -> None:
-        """The caller is gone: leave the queue, or tell the model."""
         # A caller that only ended its own direction still reads the response.
         self.is_over = self.exchange.closed()
-        self.model.cancel(self)
-
-    def is_wanted(self) -> bool:
-        return not self.exchange.closed()
-
-    def headers(self) -> Mapping[str, str]:
-        return self.exchange.head.headers
+        super().cancel()
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         self.respond_part(outputs if error is None else None, error, True)
@@ -374,7 +354,9 @@ class _GenerateHandler:
         body_bytes: int,
     ) -> None:
         request = self._kind(exchange, model, plan, inputs, request_id, received_ns)
-        request.held_bytes = max(body_bytes, request.held_bytes)
+        request.held_bytes = max(body_bytes, memory_of(inputs))
+        # The time of the reading must not count as time in the queue.
+        request.queued_ns = monotonic_ns()
         exchange.owner = request
         if plan.is_special and (late := late_strings(request, model.spec)) is not None:
             request.submit_deferred(late)

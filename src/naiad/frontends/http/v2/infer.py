@@ -19,9 +19,9 @@ from naiad.execution.model.interface import ServingModel
 from naiad.frontends.http.json_worker.pool import LARGE_OUTPUT_BYTES, MANY_VALUES_BYTES, is_large_json, weight_in_json
 from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import JSON, TEXT, handler_failed, send_error
+from naiad.frontends.http.v2.http_request import HttpClientRequest
 from naiad.frontends.http.v2.infer_reader import DecoupledModelError, HeaderSizeError, RequestReader
 from naiad.frontends.inference.classification import classify_off_loop
-from naiad.frontends.inference.client_request import ClientRequest
 from naiad.frontends.inference.deferred_inputs import late_strings
 from naiad.frontends.inference.header_forwarding import AddedParameters
 from naiad.frontends.inference.model_wait import wait_for_model
@@ -46,37 +46,10 @@ _AS_TEXT = (DecoupledModelError, HeaderSizeError, UnclassifiableError)
 """Errors that the reference finds outside of its validation of the request, and so sends as text."""
 
 
-class HttpInferRequest(ClientRequest):
-    """A request that responds on its HTTP exchange, and that is cancelled when its caller leaves."""
+class HttpInferRequest(HttpClientRequest):
+    """A request with one response, which its plan encodes."""
 
-    __slots__ = ("exchange",)
-    plan: BinaryPlan
-    carrier = "HTTP"
-
-    def __init__(
-        self,
-        exchange: Exchange,
-        model: ServingModel,
-        plan: BinaryPlan,
-        inputs: Mapping[str, Array],
-        request_id: str,
-        received_ns: int,
-    ) -> None:
-        # Not through super(): one call less per request on the hot path.
-        self.exchange = exchange
-        self.model = model
-        self.plan = self.options = plan
-        self.inputs = inputs
-        self.held_bytes = plan.size
-        self.id = request_id
-        self.received_ns = received_ns
-        self.queued_ns = received_ns
-
-    def headers(self) -> Mapping[str, str]:
-        return self.exchange.head.headers
-
-    def is_wanted(self) -> bool:
-        return not self.exchange.closed()
+    __slots__ = ()
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is not None:
@@ -93,10 +66,6 @@ class HttpInferRequest(ClientRequest):
         except (BufferError, KeyError, TypeError, ValueError):
             # Not checked before, to save time: an output may be missing, or not be one row-major block.
             self._send_any(outputs)
-
-    def cancel(self) -> None:
-        """The caller is gone: leave the queue."""
-        self.model.cancel(self)
 
     def _send_numbers(self, outputs: Mapping[str, Array]) -> bool:
         """Answer with JSON alone; False where the outputs do not fit the fast path."""
