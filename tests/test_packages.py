@@ -125,8 +125,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("scheduling", "shared_memory", "tensor", "wire.v2"),
     ),
     "frontends.http.server": (
-        *("frontends.access", "frontends.http.json_worker", "frontends.inference", "frontends.net", "options"),
-        *("scheduling", "telemetry.logs", "tensor", "wire.compression", "wire.http1"),
+        *("frontends.access", "frontends.inference", "frontends.net", "options", "scheduling", "telemetry.logs"),
+        *("tensor", "wire.compression", "wire.http1"),
     ),
     "frontends.http.json_worker": (
         *("config.spec", "processes", "request", "scheduling", "shared_memory", "tensor", "wire.json_text"),

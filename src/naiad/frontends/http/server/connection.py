@@ -191,16 +191,13 @@ class HttpConnection(ResponseWriter):
         if raw == b"\r\n":
             return None
         try:
-            head = self._service.memo.get(raw)
+            return self._service.memo.get(raw)
         except HttpError as error:
             if raw == _HTTP2_START and self._may_hand_over():
                 self._state = _HTTP2
             else:
                 self._fail(error.status, error.message)
             return None
-        if head.handler is None:
-            head.handler = self._service.application(head)
-        return head
 
     def _dispatch(self, head: RequestHead, body: bytearray | memoryview) -> None:
         """Hand a request that did not come in one read to its handler."""
@@ -289,7 +286,7 @@ class HttpConnection(ResponseWriter):
         if length > SMALL_BODY_BYTES:
             try:
                 # Before memory is taken and before ``100 Continue``: such a client has then sent no body.
-                self._service.check_arrival(head.target, length)
+                self._service.check_arrival(head, length)
             except QueueFullError as error:
                 self._fail(error.http_status, str(error), retry=True)
                 return size
@@ -313,7 +310,7 @@ class HttpConnection(ResponseWriter):
 
     def _start_body(self, length: int, data: memoryview) -> None:
         try:
-            self._body = SizedBody(self._service.pool, length, data, self._head.inference_header_length or 0)
+            self._body = SizedBody(self._service.pool, length, data, self._head.first_part_bytes or 0)
         except MemoryError:
             self._fail_for_memory()
             return

@@ -20,7 +20,6 @@ from typing import Any, Final
 import orjson
 
 from naiad.config.spec import ModelSpec
-from naiad.engine.engine import Engine
 from naiad.errors import InvalidArgumentError, NaiadError, ResponseBacklogError, caller_text
 from naiad.execution.model.interface import ServingModel
 from naiad.frontends.http.json_worker.pool import LARGE_OUTPUT_BYTES, MANY_TO_GENERATE, is_large_json, weight_in_json
@@ -29,6 +28,7 @@ from naiad.frontends.http.server.replies import JSON, RETRY_AFTER, handler_faile
 from naiad.frontends.http.server.streaming_response import StreamingResponse
 from naiad.frontends.http.v2.http_request import HttpClientRequest
 from naiad.frontends.http.v2.orca import load_fields
+from naiad.frontends.http.v2.route_table import RouteServices
 from naiad.frontends.inference.deferred_inputs import late_strings
 from naiad.frontends.inference.model_wait import wait_for_model
 from naiad.frontends.inference.request_planner import Planner, read_bytes
@@ -112,7 +112,7 @@ class _GenerateRequest(HttpClientRequest):
         parts = [
             OutputPart(n, datatype_of(a, plan.dtypes[n]), a, False) for n, a in outputs.items() if n in plan.dtypes
         ]
-        self.exchange.json_work.write_flat(plan.model, plan.version, self.id, parts, parameters_of(outputs), written)
+        self.json_work.write_flat(plan.model, plan.version, self.id, parts, parameters_of(outputs), written)
 
 
 class _WholeRequest(_GenerateRequest):
@@ -278,16 +278,17 @@ _NONE: Final[_Response] = (200, _error_json(_NOT_ONE))
 class _GenerateHandler:
     """Handles the requests for one model name and version, each as one of the class ``_kind``."""
 
-    __slots__ = ("__weakref__", "_engine", "_name", "_planner", "_version")
+    __slots__ = ("__weakref__", "_engine", "_json_work", "_name", "_planner", "_version")
 
     _kind: type[_WholeRequest | _StreamedRequest]
 
-    def __init__(self, engine: Engine, name: str, version: str | None) -> None:
-        self._engine = engine
+    def __init__(self, services: RouteServices, name: str, version: str | None) -> None:
+        self._engine = services.engine
+        self._json_work = services.json_work
         self._name = name
         self._version = version
         self._planner: Planner[BinaryPlan] | None = None
-        engine.follow(self)
+        services.engine.follow(self)
 
     def forget(self, model: ServingModel) -> None:
         """Drop a model that is being unloaded."""
@@ -335,7 +336,7 @@ class _GenerateHandler:
             except Exception:
                 handler_failed(exchange)
 
-        exchange.json_work.read_generate(body, model.spec.inputs, done)
+        self._json_work.read_generate(body, model.spec.inputs, done)
 
     def _plan(self, model: ServingModel, header: InferHeader, offsets: Mapping[str, int]) -> BinaryPlan:
         planner = self._planner
@@ -353,7 +354,7 @@ class _GenerateHandler:
         received_ns: int,
         body_bytes: int,
     ) -> None:
-        request = self._kind(exchange, model, plan, inputs, request_id, received_ns)
+        request = self._kind(exchange, model, plan, inputs, request_id, received_ns, self._json_work)
         request.held_bytes = max(body_bytes, memory_of(inputs))
         # The time of the reading must not count as time in the queue.
         request.queued_ns = monotonic_ns()

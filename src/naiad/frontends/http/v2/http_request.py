@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from naiad.execution.model.interface import ServingModel
+from naiad.frontends.http.json_worker.pool import JsonWork
 from naiad.frontends.http.server.exchange import Exchange
 from naiad.frontends.inference.client_request import ClientRequest
 from naiad.request import Array
@@ -12,9 +13,12 @@ from naiad.wire.v2.binary import BinaryPlan
 
 
 class HttpClientRequest(ClientRequest):
-    """A request that responds on its HTTP exchange, and that is cancelled when its caller leaves."""
+    """A request that responds on its HTTP exchange, and that is cancelled when its caller leaves.
 
-    __slots__ = ("exchange",)
+    ``json_work`` writes large responses.
+    """
+
+    __slots__ = ("exchange", "json_work")
     plan: BinaryPlan
     carrier = "HTTP"
 
@@ -26,6 +30,7 @@ class HttpClientRequest(ClientRequest):
         inputs: Mapping[str, Array],
         request_id: str,
         received_ns: int,
+        json_work: JsonWork,
     ) -> None:
         # Not through super(): one call less per request on the hot path.
         self.exchange = exchange
@@ -34,8 +39,8 @@ class HttpClientRequest(ClientRequest):
         self.inputs = inputs
         self.held_bytes = plan.size
         self.id = request_id
-        self.received_ns = received_ns
-        self.queued_ns = received_ns
+        self.received_ns = self.queued_ns = received_ns
+        self.json_work = json_work
 
     def headers(self) -> Mapping[str, str]:
         return self.exchange.head.headers
