@@ -29,9 +29,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "request": ("shared_memory", "tensor"),
     "config": ("tensor",),
     "wire": (),
-    "wire.http1": ("tensor", "wire.compression"),
+    "wire.http1": ("wire.compression", "worker.ipc.buffer_pool"),
     "wire.http2": (),
-    "wire.grpc": ("tensor", "wire.compression", "wire.http1", "wire.http2"),
+    "wire.grpc": ("wire.compression", "wire.http1", "wire.http2", "worker.ipc.buffer_pool"),
     "wire.v2": ("config.spec", "request", "shared_memory", "tensor", "wire.json_text", "wire.proto_fields"),
     "telemetry.metrics": (),
     "telemetry.logs": ("options", "request"),
@@ -126,7 +126,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "frontends.http.server": (
         *("frontends.access", "frontends.inference", "frontends.net", "options", "scheduling", "telemetry.logs"),
-        *("tensor", "wire.compression", "wire.http1"),
+        *("wire.compression", "wire.http1", "worker.ipc.buffer_pool"),
     ),
     "frontends.http.json_worker": (
         *("config.spec", "processes", "request", "scheduling", "shared_memory", "tensor", "wire.json_text"),
@@ -140,7 +140,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "frontends.grpc.rpc": ("frontends.access",),
     "frontends.grpc.server": (
         *("eventloop", "frontends.access", "frontends.grpc.rpc", "frontends.inference", "frontends.net"),
-        *("telemetry.metrics", "tensor", "wire.compression", "wire.grpc", "wire.http2"),
+        *("telemetry.metrics", "wire.compression", "wire.grpc", "wire.http2", "worker.ipc.buffer_pool"),
     ),
     "frontends.grpc.grpcio": (
         *("frontends.access", "frontends.grpc.rpc", "frontends.net", "telemetry.metrics", "wire.grpc"),

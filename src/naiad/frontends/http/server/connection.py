@@ -19,10 +19,10 @@ from naiad.errors import QueueFullError
 from naiad.frontends.http.server.exchange import Exchange, give_up
 from naiad.frontends.http.server.response_writer import CHOKED, FINAL, REFUSED_HEAD, ResponseWriter
 from naiad.frontends.http.server.state import RECEIVE_BYTES, HttpService
-from naiad.tensor.buffer_pool import BufferPool
 from naiad.wire.http1.body import SizedBody
 from naiad.wire.http1.chunked import ChunkedDecoder
 from naiad.wire.http1.head import HEAD_END, MAX_HEAD_BYTES, HttpError, RequestHead, check_head_start
+from naiad.worker.ipc.buffer_pool import BufferPool
 
 log = logging.getLogger(__name__)
 

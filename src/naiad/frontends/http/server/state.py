@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from naiad.frontends.net.listener import ServedConnection
 from naiad.scheduling.admission import RequestBudget
-from naiad.tensor.buffer_pool import BufferPool
 from naiad.wire.http1.chunked import too_large
 from naiad.wire.http1.head import HeadMemo, HttpError, RequestHead
+from naiad.worker.ipc.buffer_pool import BufferPool
 
 if TYPE_CHECKING:
     from naiad.frontends.http.server.exchange import Application
