@@ -14,8 +14,8 @@ from naiad.errors import ModelLoadError, NaiadError, first_line
 from naiad.repository.agents.agents import AgentDirectory
 from naiad.repository.agents.call import Action, Agent, AgentCall
 from naiad.repository.agents.time_limit import in_time
-from naiad.repository.local.hold_count import HoldCount
 from naiad.repository.local.temporary_folder import ModelFolder, TemporaryFolder, remove_abandoned
+from naiad.repository.local.user_count import UserCount
 
 if TYPE_CHECKING:
     from naiad.config.source import ModelSource
@@ -48,7 +48,7 @@ class ManagedFolder:
         self._under: ModelFolder | None = None
         self._own: list[TemporaryFolder] = []
         self._lock = threading.Lock()
-        self._holds = HoldCount()
+        self._user_count = UserCount()
         self._serving = 0
         self._is_kept = False
         self._is_told = False
@@ -83,7 +83,7 @@ class ManagedFolder:
 
     def hold(self) -> None:
         """Count one more version that was loaded from the folder."""
-        self._holds.add()
+        self._user_count.add()
         with self._lock:
             self._serving += 1
 
@@ -99,7 +99,7 @@ class ManagedFolder:
 
     def release(self) -> None:
         """Note that a version is closed."""
-        if not self._holds.remove():
+        if not self._user_count.remove():
             return
         if self._is_kept:
             # All versions may have left before the load ended: ``leave`` could not know yet that the model was kept.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from naiad.folder_lease import FolderLease, abandoned_folders
-from naiad.repository.local.hold_count import HoldCount
+from naiad.repository.local.user_count import UserCount
 
 logger = logging.getLogger("naiad")
 
@@ -47,7 +47,7 @@ class TemporaryFolder:
     def __init__(self, model: str) -> None:
         self._root = FolderLease(PREFIX)
         self.path = self._root.path / model
-        self._holds = HoldCount()
+        self._user_count = UserCount()
 
     def tried(self, is_kept: bool) -> None:
         """Release the hold of the load that made it."""
@@ -58,11 +58,11 @@ class TemporaryFolder:
 
     def hold(self) -> None:
         """Count one more user."""
-        self._holds.add()
+        self._user_count.add()
 
     def release(self) -> None:
         """Count one user less; the last one removes the folder."""
-        if self._holds.remove():
+        if self._user_count.remove():
             # Under the lease, so that no other server takes the folder for abandoned meanwhile.
             _remove(self._root.path)
             self._root.release()

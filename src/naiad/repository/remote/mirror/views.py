@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from naiad.repository.local.hold_count import HoldCount
+from naiad.repository.local.user_count import UserCount
 from naiad.repository.remote.mirror.locking import FolderLock, Users
 from naiad.repository.remote.mirror.objects import is_intact, stamp
 
@@ -44,7 +44,7 @@ class View:
         self._name = name
         self._folder_lock = lock
         self._users = users
-        self._holds = HoldCount()
+        self._user_count = UserCount()
 
     def below(self, path: Path) -> View:
         """The same view with a folder in it as its path. Release one of the two, not both."""
@@ -59,11 +59,11 @@ class View:
 
     def hold(self) -> None:
         """Count one more user."""
-        self._holds.add()
+        self._user_count.add()
 
     def release(self) -> None:
         """Count one user less; the last one allows the folder to be removed."""
-        if not self._holds.remove():
+        if not self._user_count.remove():
             return
         try:
             with self._folder_lock.shared():
