@@ -74,7 +74,7 @@ def test_the_bound_holds_and_more_is_still_served() -> None:
     pool = BufferPool(limit_bytes=2 * SIZE)
     taken = [pool.take(SIZE) for _ in range(10)]
     assert len({address_of(block) for block in taken}) == 10
-    assert pool.kept_bytes <= 2 * SIZE
+    assert pool.pooled_bytes <= 2 * SIZE
 
 
 def test_it_is_bounded_and_let_go() -> None:
@@ -89,7 +89,7 @@ def test_it_is_bounded_and_let_go() -> None:
     assert kept() is not None
     pool.age(KEEP_S)
     assert kept() is None
-    assert pool.kept_bytes == 0
+    assert pool.pooled_bytes == 0
 
 
 def test_sizes_that_nobody_asks_for_are_let_go() -> None:
@@ -97,11 +97,11 @@ def test_sizes_that_nobody_asks_for_are_let_go() -> None:
     pool.take(SIZE)
     for _ in range(4):
         pool.age(KEEP_S - 1)
-        assert pool.kept_bytes
+        assert pool.pooled_bytes
         pool.take(SIZE)
     for _ in range(2 * KEEP_S):
         pool.age(1)
-    assert pool.kept_bytes == 0
+    assert pool.pooled_bytes == 0
 
 
 def test_what_was_let_go_makes_room() -> None:
@@ -174,4 +174,4 @@ def test_blocks_are_large_enough_and_never_shared(wishes: list[tuple[int, bool]]
             held.append(block)
         del block
         pool.age(0.5)
-        assert pool.kept_bytes <= 1 << 23
+        assert pool.pooled_bytes <= 1 << 23

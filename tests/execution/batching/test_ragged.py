@@ -38,7 +38,7 @@ from naiad.execution.worker.codec.writer import BatchWriter
 from naiad.request import Array, InferRequest, RequestOptions
 from naiad.tensor.dtypes import BY_WIRE
 from naiad.worker.ipc.frame_body import locate
-from naiad.worker.ipc.frames import FORM, FRAME
+from naiad.worker.ipc.frames import FRAME, SCHEMA
 from naiad.worker.ipc.schemas import read_schema
 from support.loaded_models import spec, tensor
 
@@ -281,7 +281,7 @@ def received(batch: Batch, found: ModelSpec) -> Batch:
     for whole, _ in frames:
         kind, _, number = FRAME.unpack_from(whole)
         payload = bytearray(whole[FRAME.size :])
-        if kind == FORM:
+        if kind == SCHEMA:
             schemas[number] = read_schema(payload)
     return read_whole(payload, schemas, partial(locate, no_segment), view)
 

@@ -89,7 +89,7 @@ class RequestHead:
             any buffer holds. A single comparison then detects both incomplete and special requests.
         plain: a complete response can be written as it was encoded (HTTP/1.1, keep-alive, not HEAD).
         handler: the application's handler of the request.
-        answered_with: header lines for every response, each with its line break in front; see ``add_to_answers``.
+        extra_fields: header lines for every response, each with its line break in front; see ``add_response_fields``.
         refused: the response does not depend on the body, so a body that would take memory is not awaited.
         first_part_bytes: size of the first part of the body, for applications that divide it; what follows is aligned
             in memory. None for a body of one part. The value is the caller's, and may be beyond the body.
@@ -98,10 +98,10 @@ class RequestHead:
     """
 
     __slots__ = (
-        "answered_with",
         "chunked",
         "content_length",
         "expect_continue",
+        "extra_fields",
         "first_part_bytes",
         "handler",
         "headers",
@@ -141,13 +141,13 @@ class RequestHead:
         self.request_bytes = len(raw) + (_NEVER_WHOLE if special else self.content_length or 0)
         self.plain = self.keep_alive and version == (1, 1) and method != "HEAD"
         self.handler: Any = None
-        self.answered_with = b""
+        self.extra_fields = b""
         self.refused = False
         self.first_part_bytes: int | None = None
         self.limited_bytes: int | None = None
         self.needs_room = False
 
-    def add_to_answers(self, fields: Sequence[tuple[str, str]]) -> None:
+    def add_response_fields(self, fields: Sequence[tuple[str, str]]) -> None:
         """Add header ``fields`` to the response of every request with this head, whichever handler sends it.
 
         Call this before the first such request is handled.
@@ -158,7 +158,7 @@ class RequestHead:
         lines = "".join(f"\r\n{name}: {value}" for name, value in fields).encode("latin-1")
         if lines.count(b"\n") != len(fields) or lines.count(b"\r") != len(fields):
             raise ValueError(f"response header with a line break: {_shown(lines)}")
-        self.answered_with += lines
+        self.extra_fields += lines
         self.plain = False
 
 

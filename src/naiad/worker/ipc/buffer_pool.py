@@ -46,13 +46,13 @@ class BufferPool:
     dropped in any thread. The methods are for one thread at a time: an owner that several threads use has a lock.
 
     Attributes:
-        kept_bytes: bytes of the blocks in the pool, whether in use or free.
+        pooled_bytes: bytes of the blocks in the pool, whether in use or free.
     """
 
     def __init__(self, limit_bytes: int = POOL_BYTES) -> None:
         self._limit = limit_bytes
         self._classes: dict[int, _SizeClass] = {}
-        self.kept_bytes = 0
+        self.pooled_bytes = 0
         # Measured, not assumed: the count includes references of the call itself, which differ among Pythons. Below it
         # is taken in the same way, of a block that only the queue refers to.
         blocks: deque[Array] = deque([np.empty(1, np.uint8)])
@@ -86,9 +86,9 @@ class BufferPool:
         else:
             block = np.empty(capacity, np.uint8)
             # Past the limit a block never enters the pool: its last reference frees it.
-            if self.kept_bytes + capacity > self._limit:
+            if self.pooled_bytes + capacity > self._limit:
                 return block
-            self.kept_bytes += capacity
+            self.pooled_bytes += capacity
         taken.append(block)
         return block
 
@@ -112,7 +112,7 @@ class BufferPool:
             del free[:dropped]
             self._collect(found, len(taken))
             # A model may keep an input for ever: its block leaves the pool, and is not looked at time and again.
-            self.kept_bytes -= capacity * (dropped + len(taken))
+            self.pooled_bytes -= capacity * (dropped + len(taken))
             taken.clear()
             found.spare, found.age_s = len(free), 0.0
             if not free:

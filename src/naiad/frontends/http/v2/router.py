@@ -145,9 +145,9 @@ class Router:
             # Models can be loaded without room for inference.
             head.needs_room = True
         named = _ALIASED.match(head.target)
-        return found if named is None else partial(self._answer_alias, named["model"], named["alias"], found)
+        return found if named is None else partial(self._handle_alias, named["model"], named["alias"], found)
 
-    def _answer_alias(
+    def _handle_alias(
         self, model: str, alias: str, handler: Handler, exchange: Exchange, body: bytearray | memoryview
     ) -> None:
         """Answer 404 unless the alias exists now: aliases come and go while heads are cached."""

@@ -55,11 +55,11 @@ def show_trace(engine: Engine, model: str, version: str | None) -> Handler:
 def change_trace(engine: Engine, model: str, version: str | None) -> Handler:
     """Handler that changes the trace settings of the body, all or none, and answers with all of them."""
 
-    def answer(body: Body) -> dict[str, Any]:
+    def make_content(body: Body) -> dict[str, Any]:
         engine.trace_settings(model)
         return engine.change_trace_settings(model, _trace_texts(read_settings(body)))
 
-    return json_handler(answer)
+    return json_handler(make_content)
 
 
 def _trace_texts(settings: Mapping[str, Any]) -> dict[str, Sequence[str] | None]:

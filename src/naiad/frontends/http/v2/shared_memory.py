@@ -24,21 +24,21 @@ _LARGEST_DEVICE: Final = 2**31 - 1
 def system_status(engine: Engine, region: str, version: str | None) -> Handler:
     """Handler of the system shared memory that is registered, or of one region."""
 
-    def answer(body: Body) -> list[dict[str, Any]]:
+    def regions(body: Body) -> list[dict[str, Any]]:
         found = engine.regions.system(_name(region))
         return [{"name": r.name, "key": r.key, "offset": r.start, "byte_size": r.byte_size} for r in found]
 
-    return json_handler(answer)
+    return json_handler(regions)
 
 
 def cuda_status(engine: Engine, region: str, version: str | None) -> Handler:
     """Handler of the CUDA shared memory that is registered, or of one region."""
 
-    def answer(body: Body) -> list[dict[str, Any]]:
+    def regions(body: Body) -> list[dict[str, Any]]:
         found = engine.regions.cuda(_name(region))
         return [{"name": r.name, "device_id": r.device_id, "byte_size": r.byte_size} for r in found]
 
-    return json_handler(answer)
+    return json_handler(regions)
 
 
 def register_system_region(engine: Engine, region: str, version: str | None) -> Handler:

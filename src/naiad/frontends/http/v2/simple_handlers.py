@@ -12,12 +12,12 @@ from naiad.frontends.http.server.replies import JSON, send_error, send_json
 Done = Callable[[NaiadError | None], None]
 
 
-def json_handler(answer: Callable[[Body], object]) -> Handler:
-    """A handler that responds with what ``answer`` returns for the body, as JSON."""
+def json_handler(make_content: Callable[[Body], object]) -> Handler:
+    """A handler that responds with what ``make_content`` returns for the body, as JSON."""
 
     def handle(exchange: Exchange, body: Body) -> None:
         try:
-            send_json(exchange, answer(body))
+            send_json(exchange, make_content(body))
         except NaiadError as error:
             send_error(exchange, error)
 

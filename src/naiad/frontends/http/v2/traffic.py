@@ -29,9 +29,9 @@ def promote(engine: Engine, model: str, version: str | None) -> Handler:
 def roll_back(engine: Engine, model: str, version: str | None) -> Handler:
     """Handler that goes back to the routes before the last change, and answers with them."""
 
-    def answer(body: Body) -> dict[str, Any]:
+    def make_content(body: Body) -> dict[str, Any]:
         if body and read_settings(body):
             raise InvalidArgumentError("a rollback goes back to the routes before the last change and takes no fields")
         return engine.routes.roll_back(model)
 
-    return json_handler(answer)
+    return json_handler(make_content)
