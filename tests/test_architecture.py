@@ -21,6 +21,7 @@ LAYERS = (
         "clock",
         "folder_lease",
         "eventloop",
+        "processes",
         "options",
         "tensor",
         "shared_memory",

@@ -22,15 +22,16 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "worker.runtime": ("worker.api", "worker.ipc"),
     "python_backend": ("worker.api",),
     "eventloop": (),
+    "processes": (),
     "options": (),
     "tensor": ("worker.ipc",),
     "shared_memory": ("tensor",),
     "request": ("shared_memory", "tensor"),
     "config": ("tensor",),
     "wire": (),
-    "wire.http1": ("tensor", "wire.compression"),
+    "wire.http1": ("wire.compression", "worker.ipc.buffer_pool"),
     "wire.http2": (),
-    "wire.grpc": ("tensor", "wire.compression", "wire.http1", "wire.http2"),
+    "wire.grpc": ("wire.compression", "wire.http1", "wire.http2", "worker.ipc.buffer_pool"),
     "wire.v2": ("config.spec", "request", "shared_memory", "tensor", "wire.json_text", "wire.proto_fields"),
     "telemetry.metrics": (),
     "telemetry.logs": ("options", "request"),
@@ -49,7 +50,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "execution.worker": (
         *("backend_api", "config", "eventloop", "execution.batching", "execution.instances"),
         *("execution.model_directory", "execution.worker.codec", "request", "scheduling.flow_control"),
-        *("telemetry.metrics", "tensor", "worker"),
+        *("processes", "telemetry.metrics", "tensor", "worker"),
     ),
     "execution.worker.codec": ("config.spec", "execution.batching", "request", "shared_memory", "tensor", "worker.ipc"),
     "execution.model": (
@@ -77,7 +78,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "backends.onnx": ("backend_api", "backends.shared", "config", "tensor"),
     "backends.torch": ("backend_api", "backends.shared", "config.spec"),
     "backends.python": (
-        *("backend_api", "backends.shared", "config", "execution.worker", "telemetry.metrics", "worker.ipc"),
+        *("backend_api", "backends.shared", "config", "execution.worker", "processes", "telemetry.metrics"),
+        "worker.ipc",
     ),
     "backends.out_of_process": (
         *("backend_api", "backends.registry", "backends.shared", "config", "execution.batching"),
@@ -86,7 +88,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "repository.local": ("backends.registry", "config"),
     "repository.remote": ("config", "options", "repository.local", "repository.remote"),
     "repository.remote.stores": ("options",),
-    "repository.remote.mirror": ("repository.remote.stores",),
+    "repository.remote.mirror": ("repository.local", "repository.remote.stores"),
     "repository.catalog": ("config", "options", "repository.local", "repository.remote"),
     "repository.changes": (
         *("config", "options", "repository.catalog", "repository.local", "repository.remote.repository"),
@@ -124,12 +126,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("scheduling", "shared_memory", "tensor", "wire.v2"),
     ),
     "frontends.http.server": (
-        *("frontends.access", "frontends.http.json_worker", "frontends.inference", "frontends.net", "options"),
-        *("scheduling", "telemetry.logs", "tensor", "wire.compression", "wire.http1"),
+        *("frontends.access", "frontends.inference", "frontends.net", "options", "scheduling", "telemetry.logs"),
+        *("wire.compression", "wire.http1", "worker.ipc.buffer_pool"),
     ),
     "frontends.http.json_worker": (
-        *("config.spec", "execution.worker.process_group", "request", "scheduling", "shared_memory", "tensor"),
-        *("wire.json_text", "wire.v2"),
+        *("config.spec", "processes", "request", "scheduling", "shared_memory", "tensor", "wire.json_text"),
+        "wire.v2",
     ),
     "frontends.http.v2": (
         *("config", "engine", "execution.model.interface", "frontends.access", "frontends.http.json_worker"),
@@ -139,7 +141,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "frontends.grpc.rpc": ("frontends.access",),
     "frontends.grpc.server": (
         *("eventloop", "frontends.access", "frontends.grpc.rpc", "frontends.inference", "frontends.net"),
-        *("telemetry.metrics", "tensor", "wire.compression", "wire.grpc", "wire.http2"),
+        *("telemetry.metrics", "wire.compression", "wire.grpc", "wire.http2", "worker.ipc.buffer_pool"),
     ),
     "frontends.grpc.grpcio": (
         *("frontends.access", "frontends.grpc.rpc", "frontends.net", "telemetry.metrics", "wire.grpc"),
@@ -152,8 +154,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "frontends.metrics": (*("engine", "frontends.http.server", "lifecycle.memory", "telemetry.metrics", "wire.http1"),),
     "server": (
-        *("cache", "config", "engine", "execution.model", "execution.worker.process_group", "frontends", "lifecycle"),
-        *("options", "repository", "scheduling", "shared_memory", "telemetry"),
+        *("cache", "config", "engine", "execution.model", "frontends", "lifecycle"),
+        *("options", "processes", "repository", "scheduling", "shared_memory", "telemetry"),
     ),
     "cli": (
         *("config", "engine", "execution.worker.process", "explain", "lifecycle", "options", "repository"),

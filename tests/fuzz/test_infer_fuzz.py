@@ -19,7 +19,7 @@ import pytest
 from naiad.tensor.bytes_codec import encode_bytes
 from naiad.tensor.dtypes import BY_WIRE
 from naiad.testing import write_model
-from support.http_application import House, Peer, identity_config, play, write_look_up
+from support.http_application import House, Peer, handled_by, identity_config, play, write_look_up
 
 ROUNDS = 3000
 MODELS = {
@@ -188,7 +188,7 @@ def test_what_was_noted_about_a_request_changes_no_answer(repository: Path, seed
                     )
                 headers = {} if length is None else {"Inference-Header-Content-Length": length}
                 fresh = house.router._find("POST", target)
-                with house.peer(lambda head, handler=fresh: handler) as stranger:
+                with house.peer(handled_by(fresh)) as stranger:
                     expected = await stranger.ask("POST", target, body, headers)
                 for _ in range(2):
                     assert await peer.ask("POST", target, body, headers) == expected, (body, length)

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from naiad.execution.worker import reaper as reaper
-from naiad.execution.worker.reaper_program import GRACE_S
+from naiad.processes import reaper as reaper
+from naiad.processes.reaper_program import GRACE_S
 from naiad.testing import wait_until
 from support.python_acts import ACTS, SPIN_IN_C, act
 from support.python_models import DOUBLES, Client, client_of, write_python_model

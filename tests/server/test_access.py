@@ -89,6 +89,12 @@ class TestRestricted:
                 got = client.infer("same", [given], headers={"infer-key": "open sesame"})
                 assert list(got.as_numpy("OUTPUT0")) == [0, 1, 2]
 
+    def test_http_says_so_before_it_looks_at_the_length(self, restricted: RunningServer) -> None:
+        for path in ("/v2/models/same/infer", "/v2/repository/index"):
+            with restricted.connect() as connection:
+                connection.sendall(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {1 << 40}\r\n\r\n".encode())
+                assert read_response(connection).status == 403
+
     def test_http_serves_the_rest(self, restricted: RunningServer) -> None:
         for path in ("/v2", "/v2/health/ready", "/v2/models/same", "/v2/models/same/config"):
             assert restricted.get(path).status == 200

@@ -17,8 +17,9 @@ import uvloop
 from naiad.engine.engine import Engine
 from naiad.errors import ModelLoadError
 from naiad.frontends.http.server.connection import HttpConnection
-from naiad.frontends.http.server.exchange import Application
+from naiad.frontends.http.server.exchange import Application, Handler
 from naiad.frontends.http.server.state import HttpLimits, HttpService
+from naiad.frontends.http.v2.body_parts import describe_body
 from naiad.frontends.http.v2.router import Router
 from naiad.frontends.inference.offload import use_one_thread
 from naiad.lifecycle.loading.load_version import LoadSettings
@@ -27,6 +28,7 @@ from naiad.repository.local.discover import discover
 from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import BY_WIRE
 from naiad.testing import write_model
+from naiad.wire.http1.head import RequestHead
 
 WAIT_S = 30.0
 JSON = "application/json"
@@ -164,9 +166,18 @@ class Peer:
             data = data[taken:]
 
     def close(self) -> None:
-        """The peer goes away, and what was begun for it."""
+        """The peer goes away."""
         self.connection.connection_lost(None)
-        self._service.json_work.close()
+
+
+def handled_by(handler: Handler) -> Application:
+    """An application of one inference handler, which is not the router's cached one."""
+
+    def find(head: RequestHead) -> Handler:
+        describe_body(head)
+        return handler
+
+    return find
 
 
 def _answer(raw: bytes) -> Answer | None:
@@ -229,9 +240,11 @@ async def serving(
     engine = Engine(manager, "naiad-test", strict_readiness)
     if load:
         await load_repository(manager, repository)
+    router = Router(engine)
     try:
-        yield House(engine, manager, Router(engine))
+        yield House(engine, manager, router)
     finally:
+        router.close()
         assert await manager.unload_all(WAIT_S)
 
 

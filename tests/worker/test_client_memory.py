@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from naiad.worker.ipc import buffer_pool
 from naiad.worker.ipc.client_file import RegionError
 from naiad.worker.ipc.client_memory import Regions
 from naiad.worker.ipc.errors import ErrorCode
@@ -51,6 +53,25 @@ def test_reading_and_writing(file: Path, regions: Regions) -> None:
     assert after[500:532] == np.arange(8, dtype=np.float32).tobytes()
     assert after[600:604] == b"abcd"
     assert (after[:500], after[532:600], after[604:]) == (before[:500], before[532:600], before[604:])
+
+
+def test_memory_is_trimmed_while_a_thread_reads(file: Path, regions: Regions, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buffer_pool, "KEEP_S", 0)
+    content, over = file.read_bytes(), threading.Event()
+
+    def trim() -> None:
+        while not over.is_set():
+            regions.trim()
+
+    trimmer = threading.Thread(target=trim)
+    trimmer.start()
+    try:
+        for _ in range(500):
+            parts = [regions.read((1, offset, 5000)) for offset in (0, 100, 200)]
+            assert [part.tobytes() for part in parts] == [content[o : o + 5000] for o in (0, 100, 200)]
+    finally:
+        over.set()
+        trimmer.join()
 
 
 def test_what_does_not_fit(file: Path, regions: Regions) -> None:

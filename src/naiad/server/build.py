@@ -20,7 +20,7 @@ from naiad.frontends.http.server.content_coding import BodyTooLargeError, Conten
 from naiad.frontends.http.server.listener import HttpListener
 from naiad.frontends.http.server.settings import http_tls, surrounded
 from naiad.frontends.http.server.state import HttpLimits
-from naiad.frontends.http.v2.router import Router
+from naiad.frontends.http.v2.router import EXPOSED_HEADERS, Router
 from naiad.frontends.inference.header_forwarding import HeaderForwarding
 from naiad.frontends.net.file_watcher import FileReloader
 from naiad.frontends.net.memory_shares import MemoryShares
@@ -207,7 +207,7 @@ def _http_listener(parts: Parts, take_http2: TakeHttp2 | None) -> HttpListener:
         _forwarding(options.http_header_forward_pattern),
         ContentTooLargeError if options.http_standard_status else BodyTooLargeError,
     )
-    router = surrounded(inner, options, parts.gates.http)
+    router = surrounded(inner, options, parts.gates.http, EXPOSED_HEADERS)
     listener = HttpListener(
         with_request_log(router, parts.log.settings.log_verbose_level),
         options.http_address,
@@ -217,6 +217,7 @@ def _http_listener(parts: Parts, take_http2: TakeHttp2 | None) -> HttpListener:
         take_http2=take_http2,
         ssl=http_tls(options),
         budget=parts.budget,
+        on_abort=inner.close,
     )
     reload_http_tls(parts.reloader, options, listener)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from time import monotonic
 from typing import Any
 
-from naiad.execution.worker.process_group import kill_all
+from naiad.processes.process_group import kill_all
 
 logger = logging.getLogger("naiad")
 

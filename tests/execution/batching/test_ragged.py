@@ -5,23 +5,41 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from naiad.backend_api.backend import Instance
+from naiad.backends.out_of_process.batch_codec import read_whole
 from naiad.config.assembly import BatchAssembly, BatchInputSpec, PadSpec, UnpadSpec
 from naiad.config.backend_view import as_backend_sees
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError
 from naiad.execution.batching.batch import Batch
-from naiad.execution.batching.ragged import MAKERS, as_one, assemble, assembled_bytes, mask, padded, take_apart
+from naiad.execution.batching.ragged import (
+    MAKERS,
+    PaddedRows,
+    assemble,
+    assembled_bytes,
+    joined_inputs,
+    mask,
+    padded,
+    take_apart,
+)
 from naiad.execution.instances.runner import run_batch
+from naiad.execution.worker.codec.client_memory import OutgoingFrame
+from naiad.execution.worker.codec.gathered import write_gathered
+from naiad.execution.worker.codec.writer import BatchWriter
 from naiad.request import Array, InferRequest, RequestOptions
 from naiad.tensor.dtypes import BY_WIRE
+from naiad.worker.ipc.frame_body import locate
+from naiad.worker.ipc.frames import FRAME, SCHEMA
+from naiad.worker.ipc.schemas import read_schema
 from support.loaded_models import spec, tensor
 
 FP32, INT32, INT64 = BY_WIRE["FP32"], BY_WIRE["INT32"], BY_WIRE["INT64"]
@@ -149,7 +167,7 @@ def test_what_items_are_padded_to(pad: PadSpec, sizes: list[int], expected: int)
 def test_the_padding_has_the_value_and_the_type(dtype: Any) -> None:
     value = {object: b"?", bool: True}.get(dtype, 7)
     arrays = [np.zeros((2, 1), dtype), np.zeros((1, 3), dtype)]
-    found = padded(arrays, PadSpec((0,), value))
+    found = padded(arrays, PadSpec((0,), value)).array()
     assert found.dtype == np.dtype(dtype)
     assert found[0, 1] == found[1, 2] == value
     assert not found[2].any()
@@ -165,7 +183,7 @@ def test_the_mask_says_what_is_a_requests_own() -> None:
 def test_two_padded_dims_beside_a_fixed_one() -> None:
     arrays = [np.ones((1, 2, 3, 4), np.float32), np.ones((1, 3, 3, 1), np.float32)]
     pad = PadSpec((0, 2), -1.0, mask="m")
-    found = padded(arrays, pad)
+    found = padded(arrays, pad).array()
     assert found.shape == (2, 3, 3, 4)
     assert found[0, 2, 0, 0] == found[1, 0, 0, 1] == -1
     assert (found == 1).sum() == 2 * 3 * 4 + 3 * 3
@@ -254,17 +272,54 @@ def test_ragged_batches_give_each_its_own(shapes: list[tuple[int, int]]) -> None
     assert answers(lambda i: {"y": i["x"] + 1}, requests, found) == [(r.inputs["x"] + 1).tolist() for r in requests]
 
 
+def received(batch: Batch, found: ModelSpec) -> Batch:
+    """A batch as a framework's worker gets it."""
+    view = as_backend_sees(found)
+    frames: list[OutgoingFrame] = []
+    write_gathered(BatchWriter(view), view, 1, joined_inputs(batch, found), batch.outputs, frames)
+    schemas, payload = {}, bytearray()
+    for whole, _ in frames:
+        kind, _, number = FRAME.unpack_from(whole)
+        payload = bytearray(whole[FRAME.size :])
+        if kind == SCHEMA:
+            schemas[number] = read_schema(payload)
+    return read_whole(payload, schemas, partial(locate, no_segment), view)
+
+
+def no_segment(number: int, offset: int, size: int) -> Array:
+    raise AssertionError("so little travels in the frame")
+
+
+@given(sizes)
+def test_padding_is_written_where_it_is_wanted(shapes: list[tuple[int, int]]) -> None:
+    for dtype in (np.float32, np.bool_, ml_dtypes.bfloat16):
+        arrays = [np.ones(shape, dtype) for shape in shapes]
+        whole = padded(arrays, PadSpec((0,), 0, multiple=4))
+        expected = whole.array()
+        assert expected.shape == whole.shape
+        (rows,) = whole.parts if len(whole.parts) == 1 else (None,)
+        if isinstance(rows, PaddedRows):
+            target = np.full(rows.nbytes, 255, np.uint8)
+            rows.read_into(target.data)
+            assert target.tobytes() == expected.tobytes() == rows.read().tobytes()
+        else:
+            assert {shape[1] for shape in shapes} == {whole.shape[1]}
+
+
 @given(sizes)
 def test_a_process_gets_the_same_batch_whole(shapes: list[tuple[int, int]]) -> None:
-    """``as_one`` and the view of a backend: what is sent to the process of a framework, and what is done there."""
+    """``write_gathered`` and the view of a backend: what is sent to a framework's worker, and what is done there."""
     pads = {"x": PadSpec((0,), 0.0, mask="m", mask_dtype=INT32)}
     made = (BatchInputSpec("BATCH_ITEM_SHAPE", "shapes", INT32, "x"),)
     found = model(BatchAssembly(pads=pads, made=made, unpads={"y": UnpadSpec("x", (0,))}))
     view = as_backend_sees(found)
     assert list(view.inputs) == ["x", "shapes", "m"]
-    whole = as_one(Batch(numbered(shapes)), found)
+    whole = received(Batch(numbered(shapes)), found)
     (sent,) = whole.requests
+    assembled = assemble(Batch(numbered(shapes)), found)
+    assert sent.inputs.keys() == assembled.keys()
     for name, array in sent.inputs.items():
+        np.testing.assert_array_equal(array, assembled[name])
         assert array.dtype == view.inputs[name].dtype.numpy
         assert array.ndim == len(view.inputs[name].shape)
     (done,) = run_batch(Function(lambda i: {"y": i["x"] * 2}), whole, view)
@@ -282,7 +337,7 @@ def test_what_is_reshaped_is_reshaped_once() -> None:
     made = [tensor("y", dims=(-1, 6), reshape=(2, -1, 3))]
     found = replace(spec(given_, made), assembly=BatchAssembly(pads=pads))
     requests = [request(x=[[1]], f=np.arange(24).reshape((1, 4, 6))), request(x=[[1, 2]], f=np.ones((1, 4, 6)))]
-    whole = as_one(Batch(list(requests)), found)
+    whole = received(Batch(list(requests)), found)
     (done,) = run_batch(Function(lambda i: {"y": i["f"] + i["x"].sum() * 0}), whole, as_backend_sees(found))
     assert done.error is None
     assert done.results["y"].shape == (2, 2, 4, 3)
@@ -337,4 +392,4 @@ def test_a_failed_padded_batch_is_split_into_padded_ones() -> None:
 
 def test_texts_are_padded_with_texts() -> None:
     texts = [np.array([[b"a"]], object), np.array([[b"b", b"c"]], object)]
-    assert padded(texts, PadSpec((0,), b"")).tolist() == [[b"a", b""], [b"b", b"c"]]
+    assert padded(texts, PadSpec((0,), b"")).array().tolist() == [[b"a", b""], [b"b", b"c"]]

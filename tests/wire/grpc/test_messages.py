@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from naiad.tensor.buffer_pool import BufferPool
 from naiad.wire.grpc.compression import MessageTooLargeError
 from naiad.wire.grpc.messages import BadPrefixError, MessageReader
+from naiad.worker.ipc.buffer_pool import BufferPool
 from support.h2_frames import message, numbered
 
 LIMIT = 8 << 20

@@ -9,6 +9,7 @@ from naiad.wire.http1.head import (
     MAX_HEADERS,
     HeadMemo,
     HttpError,
+    RequestHead,
     adapt_response,
     encode_head,
     parse_head,
@@ -26,13 +27,13 @@ def refusal(raw: bytes) -> HttpError:
 
 
 def test_a_usual_head_is_read() -> None:
-    raw = head("Host: a:8000", "Content-Length: 207", "Inference-Header-Content-Length: 143", "X-Trace:  t1 \t")
+    raw = head("Host: a:8000", "Content-Length: 207", "X-Trace:  t1 \t")
     parsed = parse_head(raw)
     assert (parsed.method, parsed.target, parsed.query) == ("POST", "/v2/models/m/infer", "")
     assert parsed.version == (1, 1)
     assert parsed.headers["host"] == "a:8000"
     assert parsed.headers["x-trace"] == "t1"
-    assert (parsed.content_length, parsed.inference_header_length) == (207, 143)
+    assert parsed.content_length == 207
     assert parsed.keep_alive and parsed.plain and not parsed.chunked and not parsed.expect_continue
     assert parsed.handler is None
     assert parsed.request_bytes == len(raw) + 207
@@ -87,14 +88,6 @@ def test_persistence(version: str, connection: str | None, keep_alive: bool, pla
     lines = [] if connection is None else [f"Connection: {connection}"]
     parsed = parse_head(head(*lines, start=f"GET / HTTP/{version}"))
     assert (parsed.keep_alive, parsed.plain) == (keep_alive, plain)
-
-
-@pytest.mark.parametrize(
-    ("value", "length"),
-    [("0", 0), ("12", 12), ("-5", -5), ("abc", 0), ("12x", 12), ("12, 12", 12), ("", 0), ("9" * 5000, 1 << 62)],
-)
-def test_inference_header_length(value: str, length: int) -> None:
-    assert parse_head(head(f"Inference-Header-Content-Length: {value}")).inference_header_length == length
 
 
 @pytest.mark.parametrize(
@@ -179,6 +172,24 @@ def test_the_memo_keeps_a_head_from_its_second_appearance() -> None:
     assert first is not second
     assert second is third
     assert memo.known == {second.raw: second}
+
+
+def test_a_head_is_completed_before_it_is_kept() -> None:
+    completed: list[RequestHead] = []
+
+    def complete(found: RequestHead) -> None:
+        completed.append(found)
+        if found.target == "/refused":
+            raise HttpError(400, "no")
+
+    memo = HeadMemo(complete=complete)
+    kept = [memo.get(head("Host: a")) for _ in range(3)][2]
+    assert completed[1:] == [kept]
+    for _ in range(3):
+        with pytest.raises(HttpError):
+            memo.get(head("Host: a", start="GET /refused HTTP/1.1"))
+    assert len(completed) == 5
+    assert list(memo.known.values()) == [kept]
 
 
 def test_varying_heads_do_not_fill_the_memo() -> None:

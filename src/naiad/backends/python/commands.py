@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from naiad.errors import ModelLoadError
-from naiad.execution.worker.process_group import GroupedProcess
+from naiad.processes.process_group import GroupedProcess
 
 LAST_LINES = 12
 _OUTPUT_BYTES = 1 << 16

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
@@ -18,51 +18,129 @@ from naiad.config.assembly import BatchAssembly, PadSpec, UnpadSpec
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError
 from naiad.execution.batching.batch import Batch
-from naiad.execution.batching.gather import SMALL_BYTES, aligned, check_datatype, check_results, gather
-from naiad.request import Array, InferRequest, RequestOptions
+from naiad.execution.batching.gather import (
+    SMALL_BYTES,
+    aligned,
+    check_datatype,
+    check_results,
+    gather,
+)
+from naiad.execution.batching.reshape import as_model_sees
+from naiad.request import Array, InferRequest
 from naiad.scheduling.batcher.limited import input_bytes
 
 Shapes = Sequence[tuple[int, ...]]
 
 
-def assemble(batch: Batch, spec: ModelSpec) -> dict[str, Array]:
+class JoinedInput(NamedTuple):
+    """An input as the model gets it for a whole batch, in parts that lie one behind the other.
+
+    ``shape`` is that of all parts together. BYTES are arrays, or packed. Padded rows are a single part.
+    """
+
+    parts: Sequence[Array | PaddedRows]
+    shape: tuple[int, ...]
+
+    def array(self) -> Array:
+        """All parts in one aligned array."""
+        if len(self.parts) > 1:
+            whole: Array = np.concatenate(cast("Sequence[Array]", self.parts))
+            return whole if whole.shape == self.shape else whole.reshape(self.shape)
+        (part,) = self.parts
+        return part.array() if isinstance(part, PaddedRows) else aligned(part).reshape(self.shape)
+
+
+class PaddedRows:
+    """Arrays of [rows, ...] one behind the other, their items made equally large, which are written only where they are
+    wanted.
+
+    Attributes:
+        shape, nbytes: with the padding.
+    """
+
+    __slots__ = ("_arrays", "_value", "nbytes", "shape")
+
+    def __init__(self, arrays: Sequence[Array], item: tuple[int, ...], value: Any) -> None:
+        self._arrays = arrays
+        self._value = value
+        self.shape = (sum([array.shape[0] for array in arrays]), *item)
+        self.nbytes = math.prod(self.shape) * arrays[0].dtype.itemsize
+
+    def array(self) -> Array:
+        """All rows in one new array."""
+        whole: Array = np.empty(self.shape, self._arrays[0].dtype)
+        self._fill(whole)
+        return whole
+
+    def read_into(self, target: memoryview) -> None:
+        """Fill ``target``, which has ``nbytes``. Not for BYTES."""
+        self._fill(np.frombuffer(target, np.uint8).view(self._arrays[0].dtype).reshape(self.shape))
+
+    def read(self) -> Array:
+        """The bytes of all rows, in one dimension. Not for BYTES."""
+        # As bytes: bfloat16 is not a type that the buffer protocol knows.
+        return self.array().reshape(-1).view(np.uint8)
+
+    def _fill(self, whole: Array) -> None:
+        whole[...] = self._value
+        row = 0
+        for array in self._arrays:
+            end = row + array.shape[0]
+            whole[(slice(row, end), *map(slice, array.shape[1:]))] = array
+            row = end
+
+
+def joined_inputs(batch: Batch, spec: ModelSpec) -> dict[str, JoinedInput]:
     """The inputs that the model gets for a batch. Shapes as ``as_backend_sees`` has them."""
     found, requests = spec.assembly, batch.requests
-    given = requests[0].inputs
+    if found is None:
+        return {name: _rows_of([r.inputs[name] for r in requests], batch.rows) for name in requests[0].inputs}
+    inputs = {}
+    for name in requests[0].inputs:
+        arrays = [request.inputs[name] for request in requests]
+        if name in found.ragged:
+            flat = [array.reshape(-1) for array in arrays]
+            inputs[name] = JoinedInput(flat, (sum(map(len, flat)),))
+        elif (pad := found.pads.get(name)) is not None:
+            inputs[name] = padded(arrays, pad)
+            if pad.mask:
+                inputs[pad.mask] = _lone(mask(arrays, pad))
+        else:
+            rows = _rows_of(arrays, batch.rows)
+            inputs[name] = JoinedInput(rows.parts, as_model_sees(rows.shape, spec.inputs[name], spec))
+    for made in found.made:
+        shapes = [request.inputs[made.source].shape for request in requests]
+        inputs[made.name] = _lone(MAKERS[made.kind](shapes).astype(made.dtype.numpy))
+    return inputs
+
+
+def _rows_of(arrays: Sequence[Array], rows: int) -> JoinedInput:
+    """Arrays that differ in their first dimension only."""
+    shape = arrays[0].shape
+    return JoinedInput(arrays, shape if len(arrays) == 1 else (rows, *shape[1:]))
+
+
+def _lone(array: Array) -> JoinedInput:
+    return JoinedInput((array,), array.shape)
+
+
+def assemble(batch: Batch, spec: ModelSpec) -> dict[str, Array]:
+    """The ``joined_inputs`` of a batch, each in one aligned array."""
+    found = spec.assembly
     if found is None:
         return gather(batch, spec)
     # In a framework's worker: the server has gathered the batch already.
     if found.is_whole:
-        return {name: aligned(array) for name, array in given.items()}
-    inputs = gather(batch, spec, [n for n in given if n not in found.ragged and n not in found.pads])
-    for name in given:
-        arrays = [request.inputs[name] for request in requests]
-        if name in found.ragged:
-            inputs[name] = np.concatenate([array.reshape(-1) for array in arrays])
-        elif (pad := found.pads.get(name)) is not None:
-            inputs[name] = padded(arrays, pad)
-            if pad.mask:
-                inputs[pad.mask] = mask(arrays, pad)
-    for made in found.made:
-        shapes = [request.inputs[made.source].shape for request in requests]
-        inputs[made.name] = MAKERS[made.kind](shapes).astype(made.dtype.numpy)
-    return inputs
+        return {name: aligned(array) for name, array in batch.requests[0].inputs.items()}
+    return {name: joined.array() for name, joined in joined_inputs(batch, spec).items()}
 
 
-def padded(arrays: Sequence[Array], pad: PadSpec) -> Array:
-    """Arrays of [rows, ...] one behind the other, their items made equally large."""
-    first = arrays[0]
+def padded(arrays: Sequence[Array], pad: PadSpec) -> JoinedInput:
+    """An input of arrays of [rows, ...] whose items are made equally large."""
     shapes = {array.shape[1:] for array in arrays}
     item = pad.shape(tuple(shapes))
-    if shapes == {item}:
-        return aligned(first) if len(arrays) == 1 else np.concatenate(arrays)
-    whole: Array = np.full((sum(array.shape[0] for array in arrays), *item), pad.value, first.dtype)
-    row = 0
-    for array in arrays:
-        end = row + array.shape[0]
-        whole[(slice(row, end), *map(slice, array.shape[1:]))] = array
-        row = end
-    return whole
+    rows = PaddedRows(arrays, item, pad.value)
+    return JoinedInput(arrays if shapes == {item} else (rows,), rows.shape)
 
 
 def mask(arrays: Sequence[Array], pad: PadSpec) -> Array:
@@ -221,9 +299,3 @@ def padding_bytes(arrays: Sequence[Array], pad: PadSpec) -> int:
 def is_small_assembly(batch: Batch, spec: ModelSpec) -> bool:
     """Whether putting the batch together costs less than waking a thread for it does."""
     return assembled_bytes(batch.requests, spec.assembly) <= SMALL_BYTES
-
-
-def as_one(batch: Batch, spec: ModelSpec) -> Batch:
-    """A batch of one request that has all inputs of ``batch``, as its model gets them."""
-    inputs = assemble(batch, spec) if batch.inputs is None else batch.inputs
-    return Batch([InferRequest(RequestOptions(tuple(batch.outputs), batch.rows), inputs)])

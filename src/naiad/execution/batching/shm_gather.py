@@ -16,7 +16,7 @@ from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.gather import gather, reshaped
 from naiad.request import Array, InferRequest
 from naiad.shared_memory.tensor_ref import RegionTensor
-from naiad.tensor.buffer_pool import BufferPool
+from naiad.worker.ipc.buffer_pool import BufferPool
 
 POOL_BYTES: Final = 32 << 20
 """The memory that the thread of an instance keeps for reuse."""

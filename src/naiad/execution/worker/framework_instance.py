@@ -15,7 +15,7 @@ from naiad.config.backend_view import as_backend_sees
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, NaiadError
 from naiad.execution.batching.batch import Batch
-from naiad.execution.batching.ragged import as_one, take_apart
+from naiad.execution.batching.ragged import joined_inputs, take_apart
 from naiad.execution.batching.response import Response
 from naiad.execution.instances.runner import halves, may_split, split
 from naiad.execution.worker.codec.client_memory import OutgoingFrame
@@ -73,8 +73,8 @@ class FrameworkInstance(ProcessInstance):
         frames: list[OutgoingFrame] = []
         try:
             # The worker knows no ragged or padded inputs: it gets the tensors as the model does.
-            whole = batch if self._spec.assembly is None else as_one(batch, self._spec)
-            write_gathered(self._writer, self._written, number, whole, frames)
+            inputs = joined_inputs(batch, self._spec)
+            write_gathered(self._writer, self._written, number, inputs, batch.outputs, frames)
         except Exception as error:
             # The writer counts on the worker knowing the schemas and segments that were announced.
             self._send_all(frames)

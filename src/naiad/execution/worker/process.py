@@ -22,7 +22,7 @@ from naiad import worker
 from naiad.backend_api.backend import WorkerSpec
 from naiad.errors import ModelLoadError, NaiadError, error_of_name
 from naiad.execution.worker.codec.writer import frame
-from naiad.execution.worker.process_group import GroupedProcess
+from naiad.processes.process_group import GroupedProcess
 from naiad.worker.ipc.frames import (
     CONFIG,
     CONTROL_REQUEST,

@@ -15,6 +15,7 @@ from naiad.repository.agents.agents import AgentDirectory
 from naiad.repository.agents.call import Action, Agent, AgentCall
 from naiad.repository.agents.time_limit import in_time
 from naiad.repository.local.temporary_folder import ModelFolder, TemporaryFolder, remove_abandoned
+from naiad.repository.local.user_count import UserCount
 
 if TYPE_CHECKING:
     from naiad.config.source import ModelSource
@@ -47,8 +48,7 @@ class ManagedFolder:
         self._under: ModelFolder | None = None
         self._own: list[TemporaryFolder] = []
         self._lock = threading.Lock()
-        # The load itself counts as a user.
-        self._holders = 1
+        self._user_count = UserCount()
         self._serving = 0
         self._is_loaded = False
         self._is_notified = False
@@ -83,8 +83,8 @@ class ManagedFolder:
 
     def lease(self) -> None:
         """Count one more version that was loaded from the folder."""
+        self._user_count.add()
         with self._lock:
-            self._holders += 1
             self._serving += 1
 
     def leave(self) -> None:
@@ -99,10 +99,7 @@ class ManagedFolder:
 
     def release(self) -> None:
         """Note that a version is closed."""
-        with self._lock:
-            self._holders -= 1
-            is_last = self._holders == 0
-        if not is_last:
+        if not self._user_count.remove():
             return
         if self._is_loaded:
             # All versions may have left before the load ended: ``leave`` could not know yet that the model was kept.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import shutil
-import threading
 from pathlib import Path
 from typing import Final, Protocol
 
 from naiad.folder_lease import FolderLease, abandoned_folders
+from naiad.repository.local.user_count import UserCount
 
 logger = logging.getLogger("naiad")
 
@@ -47,8 +47,7 @@ class TemporaryFolder:
     def __init__(self, model: str) -> None:
         self._root = FolderLease(PREFIX)
         self.path = self._root.path / model
-        self._lock = threading.Lock()
-        self._holders = 1
+        self._user_count = UserCount()
 
     def tried(self, is_loaded: bool) -> None:
         """Release the hold of the load that made it."""
@@ -59,15 +58,11 @@ class TemporaryFolder:
 
     def lease(self) -> None:
         """Count one more user."""
-        with self._lock:
-            self._holders += 1
+        self._user_count.add()
 
     def release(self) -> None:
         """Count one user less; the last one removes the folder."""
-        with self._lock:
-            self._holders -= 1
-            is_last = self._holders == 0
-        if is_last:
+        if self._user_count.remove():
             # Under the lease, so that no other server takes the folder for abandoned meanwhile.
             _remove(self._root.path)
             self._root.release()

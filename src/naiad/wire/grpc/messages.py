@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 from naiad.errors import InternalError
-from naiad.tensor.buffer_pool import BufferPool
 from naiad.wire.grpc.compression import MessageTooLargeError
 from naiad.wire.http1.body import SizedBody
+from naiad.worker.ipc.buffer_pool import BufferPool
 
 PREFIX_BYTES: Final = 5
 SMALL_MESSAGE_BYTES: Final = 1 << 14

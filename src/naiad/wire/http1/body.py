@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from naiad.tensor.buffer_pool import BufferPool
+from naiad.worker.ipc.buffer_pool import BufferPool
 
 EARNED_BYTES: Final = 1 << 20
 """How much of a body must have arrived before memory for all of its declared length is taken."""

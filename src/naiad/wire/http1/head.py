@@ -28,11 +28,9 @@ _HEAD_STARTS = frozenset(b"\r!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ
 # RFC 9112, section 3.2.2: a server accepts the form that clients send to proxies.
 _ABSOLUTE_TARGET = re.compile(r"https?://[^/?]*", re.IGNORECASE)
 _DIGITS = re.compile(r"[0-9]{1,18}")
-_SIGNED_DIGITS = re.compile(r"[+-]?[0-9]+")
 # Repeated, two readers of the same head could use different values.
-_SINGLE_HEADERS = frozenset({"content-length", "host", "inference-header-content-length"})
+_SINGLE_HEADERS = frozenset({"content-length", "host"})
 _NEVER_WHOLE: Final = 1 << 62
-_MAX_LENGTH_DIGITS: Final = 64
 
 _REASONS: Final = {
     100: "Continue",
@@ -70,7 +68,10 @@ class HttpError(Exception):
 
 
 class RequestHead:
-    """The request line and headers of one request. Shared by all requests with the same bytes: never change it.
+    """The request line and headers of one request. Shared by all requests with the same bytes.
+
+    The application sets ``handler`` and the attributes behind it, before the first request with this head is handled.
+    Nothing changes afterwards.
 
     Attributes:
         method: as sent; any token.
@@ -83,16 +84,17 @@ class RequestHead:
         chunked: the body comes in chunks.
         keep_alive: the connection may carry another request after this one.
         expect_continue: the client waits for "100 Continue" before it sends the body.
-        inference_header_length: Inference-Header-Content-Length up to its first character that is no digit, 0 without
-            digits; None when absent.
-        handler: the application's handler of the request; None until the connection has looked it up.
-        plain: a complete response can be written as it was encoded (HTTP/1.1, keep-alive, not HEAD).
-        extra_fields: header lines for every response, each with its line break in front; see ``add_response_fields``.
-        refused: the response does not depend on the body, so a body that would take memory is not awaited; set with the
-            handler.
         raw: the head's own bytes, with the empty line that ends it.
         request_bytes: size of head and body for a request that only has to be complete in the buffer, else more than
             any buffer holds. A single comparison then detects both incomplete and special requests.
+        plain: a complete response can be written as it was encoded (HTTP/1.1, keep-alive, not HEAD).
+        handler: the application's handler of the request.
+        extra_fields: header lines for every response, each with its line break in front; see ``add_response_fields``.
+        refused: the response does not depend on the body, so a body that would take memory is not awaited.
+        first_part_bytes: size of the first part of the body, for applications that divide it; what follows is aligned
+            in memory. None for a body of one part. The value is the caller's, and may be beyond the body.
+        limited_bytes: how much of the body the limit for bodies counts; None for all.
+        needs_room: a large body is received only if the bounds on requests in flight have room for it.
     """
 
     __slots__ = (
@@ -100,11 +102,13 @@ class RequestHead:
         "content_length",
         "expect_continue",
         "extra_fields",
+        "first_part_bytes",
         "handler",
         "headers",
-        "inference_header_length",
         "keep_alive",
+        "limited_bytes",
         "method",
+        "needs_room",
         "plain",
         "query",
         "raw",
@@ -132,14 +136,16 @@ class RequestHead:
         self.content_length = _content_length(headers)
         self.keep_alive = _keeps_alive(headers, version)
         self.expect_continue = _expects_continue(headers, version)
-        self.inference_header_length = _inference_header_length(headers)
-        self.handler: Any = None
-        self.plain = self.keep_alive and version == (1, 1) and method != "HEAD"
-        self.extra_fields = b""
-        self.refused = False
         special = self.chunked or self.expect_continue or not self.keep_alive
         self.raw = raw
         self.request_bytes = len(raw) + (_NEVER_WHOLE if special else self.content_length or 0)
+        self.plain = self.keep_alive and version == (1, 1) and method != "HEAD"
+        self.handler: Any = None
+        self.extra_fields = b""
+        self.refused = False
+        self.first_part_bytes: int | None = None
+        self.limited_bytes: int | None = None
+        self.needs_room = False
 
     def add_response_fields(self, fields: Sequence[tuple[str, str]]) -> None:
         """Add header ``fields`` to the response of every request with this head, whichever handler sends it.
@@ -287,20 +293,6 @@ def _expects_continue(headers: dict[str, str], version: tuple[int, int]) -> bool
     return True
 
 
-def _inference_header_length(headers: dict[str, str]) -> int | None:
-    value = headers.get("inference-header-content-length")
-    if value is None:
-        return None
-    number = _SIGNED_DIGITS.match(value)  # the reference reads up to the first character that is no digit
-    if number is None:
-        return 0
-    digits = number[0]
-    # Parsing a number takes time quadratic in its digits; one with more digits than this is too large in any case.
-    if len(digits) > _MAX_LENGTH_DIGITS:
-        return -_NEVER_WHOLE if digits[0] == "-" else _NEVER_WHOLE
-    return int(digits)
-
-
 def _shown(raw: bytes) -> str:
     """Bytes of a client for an error text: short and printable."""
     text = ascii(raw[:64].decode("latin-1"))
@@ -313,30 +305,31 @@ class HeadMemo:
     A head is cached when it comes for the second time: heads with a header that differs every time, such as a trace id,
     do not evict the others. The cache has at most ``entries`` heads of at most ``max_bytes`` bytes each.
 
-    ``check`` raises an ``HttpError`` for a head to refuse, which is not cached.
+    ``complete`` is called with each head that was parsed, to set its handler. It raises an ``HttpError`` for a head to
+    refuse, which is not cached.
     """
 
     def __init__(
-        self, entries: int = 1024, max_bytes: int = 2048, check: Callable[[RequestHead], None] | None = None
+        self, entries: int = 1024, max_bytes: int = 2048, complete: Callable[[RequestHead], None] | None = None
     ) -> None:
         self.known: dict[bytes, RequestHead] = BoundedDict(entries)
-        self._check = check
+        self._complete = complete
         # Heads that came once take the memory of a number each.
         self._seen_once: set[int] = set()
         self._entries = entries
         self._max_bytes = max_bytes
 
     def get(self, raw: bytes) -> RequestHead:
-        """The parsed head of ``raw``. Callers share it: they set ``handler`` once and change nothing else.
+        """The parsed and completed head of ``raw``, which callers share.
 
         Raises:
-            HttpError: as ``parse_head``, or ``check`` refuses the head.
+            HttpError: as ``parse_head``, or ``complete`` refuses the head.
         """
         head = self.known.get(raw)
         if head is None:
             head = parse_head(raw)
-            if self._check is not None:
-                self._check(head)
+            if self._complete is not None:
+                self._complete(head)
             if len(raw) <= self._max_bytes:
                 self._remember(raw, head)
         return head

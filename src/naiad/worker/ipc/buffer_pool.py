@@ -1,70 +1,82 @@
-"""A pool of memory blocks: fresh memory costs more in page faults than in copying."""
+"""A pool of memory blocks: fresh memory of some hundred kilobytes costs more in page faults than in copying.
+
+The server receives large bodies into it, and a worker reads the tensors of clients' regions into it.
+"""
 
 from __future__ import annotations
 
-import mmap
-import sys
-import threading
 from collections import deque
-from time import monotonic
+from sys import getrefcount
 
 import numpy as np
 
 from .types import Array
 
-KEEP_FREE_S = 2.0
-"""How long free blocks stay in the pool."""
+KEEP_S = 3
+"""How long blocks that nobody needs stay in the pool, in seconds; the last of them up to twice as long."""
 POOL_BYTES = 64 << 20
-"""The most bytes that the pool holds."""
+"""The most bytes that a pool holds."""
 LOOKED_AT = 16
 """The most blocks in use that are checked for having come free before a new one is allocated."""
+_PAGE_BYTES = 4096
+_PAGES_ONLY_BELOW = 1 << 16
 
 
-class _FreeList:
+class _SizeClass:
     """The blocks of one size.
 
     Attributes:
         taken: blocks in use, the most recent last; some may have come free since.
-        free: the other blocks, of which ``spare`` were not needed since ``since_s``.
+        free: the other blocks, of which ``spare`` were not needed in the last ``age_s`` seconds.
     """
 
-    __slots__ = ("free", "since_s", "spare", "taken")
+    __slots__ = ("age_s", "free", "spare", "taken")
 
     def __init__(self) -> None:
         self.taken: deque[Array] = deque()
         self.free: list[Array] = []
         self.spare = 0
-        self.since_s = monotonic()
+        self.age_s = 0.0
 
 
-class BlockPool:
-    """Blocks of bytes. A block is free again when nothing refers to it any more, so nobody has to release it.
+class BufferPool:
+    """Blocks of bytes, with at most ``limit_bytes`` in the pool.
 
-    Any thread may drop its references, and call ``trim``, at any time.
+    A block is free again when nothing refers to it any more, so nobody has to release it, and the last reference may be
+    dropped in any thread. The methods are for one thread at a time: an owner that several threads use has a lock.
+
+    Attributes:
+        pooled_bytes: bytes of the blocks in the pool, whether in use or free.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._classes: dict[int, _FreeList] = {}
-        self._pooled_bytes = 0
-        # Measured, not assumed: the count includes references of the call itself, which differ among Pythons.
-        self._unused = _references_to(deque([np.empty(1, np.uint8)]))
+    def __init__(self, limit_bytes: int = POOL_BYTES) -> None:
+        self._limit = limit_bytes
+        self._classes: dict[int, _SizeClass] = {}
+        self.pooled_bytes = 0
+        # Measured, not assumed: the count includes references of the call itself, which differ among Pythons. Below it
+        # is taken in the same way, of a block that only the queue refers to.
+        blocks: deque[Array] = deque([np.empty(1, np.uint8)])
+        self._unused = getrefcount(blocks[-1])
 
     def take(self, size: int) -> Array:
-        """A block of ``size`` bytes with undefined content."""
-        capacity = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE or mmap.PAGESIZE
-        with self._lock:
-            block = self._find(capacity)
-        # The part refers to its block, which therefore stays in use as long as any array of the part lives.
-        return block if size == capacity else block[:size]
+        """A block of at least ``size`` bytes with undefined content, in use as long as any view of it lives.
 
-    def _find(self, capacity: int) -> Array:
+        Raises:
+            MemoryError: there is none.
+        """
+        # Up to the next page, or the next of eight steps between two powers of two: few sizes, and at most an eighth
+        # of a block unused.
+        if size < _PAGES_ONLY_BELOW:
+            capacity = -(-size // _PAGE_BYTES) * _PAGE_BYTES or _PAGE_BYTES
+        else:
+            step = 1 << (size.bit_length() - 4)
+            capacity = -(-size // step) * step
         found = self._classes.get(capacity)
         if found is None:
-            found = self._classes[capacity] = _FreeList()
+            found = self._classes[capacity] = _SizeClass()
         taken, free = found.taken, found.free
         # The last one first: it is still in the cache.
-        if taken and _references_to(taken) == self._unused:
+        if taken and getrefcount(taken[-1]) == self._unused:
             return taken[-1]
         if not free:
             self._collect(found, LOOKED_AT)
@@ -74,40 +86,34 @@ class BlockPool:
         else:
             block = np.empty(capacity, np.uint8)
             # Past the limit a block never enters the pool: its last reference frees it.
-            if self._pooled_bytes + capacity > POOL_BYTES:
+            if self.pooled_bytes + capacity > self._limit:
                 return block
-            self._pooled_bytes += capacity
+            self.pooled_bytes += capacity
         taken.append(block)
         return block
 
-    def _collect(self, found: _FreeList, most: int) -> None:
+    def _collect(self, found: _SizeClass, most: int) -> None:
         """Look for blocks that have come free among the first ``most`` that were taken."""
-        taken = found.taken
+        taken, free, unused = found.taken, found.free, self._unused
         for _ in range(min(len(taken), most)):
             # The oldest first; the next call continues behind those that were checked now.
             taken.rotate(-1)
-            if _references_to(taken) == self._unused:
-                found.free.append(taken.pop())
+            if getrefcount(taken[-1]) == unused:
+                free.append(taken.pop())
 
-    def trim(self) -> None:
-        """Drop blocks that were free for a while."""
-        now = monotonic()
-        with self._lock:
-            for capacity, found in list(self._classes.items()):
-                if now - found.since_s < KEEP_FREE_S:
-                    continue
-                free, taken = found.free, found.taken
-                dropped = found.spare
-                del free[:dropped]
-                self._collect(found, len(taken))
-                # A model may keep an input for ever: its block leaves the pool, and is not looked at time and again.
-                self._pooled_bytes -= capacity * (dropped + len(taken))
-                taken.clear()
-                found.spare, found.since_s = len(free), now
-                if not free:
-                    del self._classes[capacity]
-
-
-def _references_to(taken: deque[Array]) -> int:
-    """The references to the last block as counted here, to be compared with a block that only the queue refers to."""
-    return sys.getrefcount(taken[-1])
+    def age(self, seconds: float) -> None:
+        """Note that time has passed: blocks that were free for ``KEEP_S`` are dropped."""
+        for capacity, found in list(self._classes.items()):
+            found.age_s += seconds
+            if found.age_s < KEEP_S:
+                continue
+            free, taken = found.free, found.taken
+            dropped = found.spare
+            del free[:dropped]
+            self._collect(found, len(taken))
+            # A model may keep an input for ever: its block leaves the pool, and is not looked at time and again.
+            self.pooled_bytes -= capacity * (dropped + len(taken))
+            taken.clear()
+            found.spare, found.age_s = len(free), 0.0
+            if not free:
+                del self._classes[capacity]

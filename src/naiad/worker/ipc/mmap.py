@@ -13,13 +13,19 @@ import numpy as np
 from .types import Array
 
 _FAILED = ctypes.c_void_p(-1).value
-_libc = ctypes.CDLL(None, use_errno=True)
-_map = _libc.mmap
-_map.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
-_map.restype = ctypes.c_void_p
-_unmap = _libc.munmap
-_unmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_unmap.restype = ctypes.c_int
+
+
+def mapping_functions(libc: ctypes.CDLL) -> tuple[Any, Any]:
+    """``mmap`` and ``munmap`` of the C library, with the types of their arguments and results."""
+    map_, unmap = libc.mmap, libc.munmap
+    map_.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+    map_.restype = ctypes.c_void_p
+    unmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    unmap.restype = ctypes.c_int
+    return map_, unmap
+
+
+_map, _unmap = mapping_functions(ctypes.CDLL(None, use_errno=True))
 
 
 class _Mapping:

@@ -22,6 +22,7 @@ from typing import Any, Callable
 
 import numpy as np
 
+from .mmap import mapping_functions
 from .types import Array
 
 _MACHINES = frozenset(("x86_64", "aarch64", "arm64"))
@@ -37,12 +38,7 @@ _MAP_FIXED = 0x10
 _PROTECTION = mmap.PROT_READ | mmap.PROT_WRITE
 # This library keeps the interpreter's lock; its functions take no time.
 _libc = ctypes.PyDLL(None, use_errno=True)
-_map = _libc.mmap
-_map.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
-_map.restype = ctypes.c_void_p
-_unmap = _libc.munmap
-_unmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_unmap.restype = ctypes.c_int
+_map, _unmap = mapping_functions(_libc)
 
 
 class FileEndedError(Exception):

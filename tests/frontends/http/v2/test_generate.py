@@ -360,7 +360,7 @@ def test_a_caller_that_leaves_before_a_large_response_is_written(tmp_path: Path)
             with house.peer() as leaver:
                 begin(leaver, f"texts/{way}", {"INPUT0": "a", "INPUT1": 1})
                 played.last.respond_part(large("2"), None, False)
-                work = leaver.connection.json_work
+            work = house.router.json_work
             async with asyncio.timeout(WAIT_S):
                 while work._open:
                     await asyncio.sleep(0.01)

@@ -9,7 +9,7 @@ from naiad.clock import Clock, SystemClock
 from naiad.frontends.grpc.rpc.deadlines import Deadlines
 from naiad.frontends.net.listener import ServedConnection
 from naiad.telemetry.metrics.server_statistics import CancelCounts
-from naiad.tensor.buffer_pool import BufferPool
+from naiad.worker.ipc.buffer_pool import BufferPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable

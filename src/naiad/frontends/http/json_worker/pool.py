@@ -23,7 +23,6 @@ import orjson
 
 from naiad.config.spec import TensorSpec
 from naiad.errors import InternalError, NaiadError, QueueFullError, UnavailableError, error_of_name
-from naiad.execution.worker.process_group import GroupedProcess
 from naiad.frontends.http.json_worker import program as json_child
 from naiad.frontends.http.json_worker.program import (
     DONE,
@@ -36,6 +35,7 @@ from naiad.frontends.http.json_worker.program import (
     receive,
     send,
 )
+from naiad.processes.process_group import GroupedProcess
 from naiad.request import Array, Parameters
 from naiad.scheduling.admission import RequestBudget
 from naiad.tensor.bytes_codec import Raw

@@ -19,10 +19,10 @@ from naiad.errors import QueueFullError
 from naiad.frontends.http.server.exchange import Exchange, give_up
 from naiad.frontends.http.server.response_writer import CHOKED, FINAL, REFUSED_HEAD, ResponseWriter
 from naiad.frontends.http.server.state import RECEIVE_BYTES, HttpService
-from naiad.tensor.buffer_pool import BufferPool
 from naiad.wire.http1.body import SizedBody
 from naiad.wire.http1.chunked import ChunkedDecoder
 from naiad.wire.http1.head import HEAD_END, MAX_HEAD_BYTES, HttpError, RequestHead, check_head_start
+from naiad.worker.ipc.buffer_pool import BufferPool
 
 log = logging.getLogger(__name__)
 
@@ -191,16 +191,13 @@ class HttpConnection(ResponseWriter):
         if raw == b"\r\n":
             return None
         try:
-            head = self._service.memo.get(raw)
+            return self._service.memo.get(raw)
         except HttpError as error:
             if raw == _HTTP2_START and self._may_hand_over():
                 self._state = _HTTP2
             else:
                 self._fail(error.status, error.message)
             return None
-        if head.handler is None:
-            head.handler = self._service.application(head)
-        return head
 
     def _dispatch(self, head: RequestHead, body: bytearray | memoryview) -> None:
         """Hand a request that did not come in one read to its handler."""
@@ -289,7 +286,7 @@ class HttpConnection(ResponseWriter):
         if length > SMALL_BODY_BYTES:
             try:
                 # Before memory is taken and before ``100 Continue``: such a client has then sent no body.
-                self._service.check_arrival(head.target, length)
+                self._service.check_arrival(head, length)
             except QueueFullError as error:
                 self._fail(error.http_status, str(error), retry=True)
                 return size
@@ -313,7 +310,7 @@ class HttpConnection(ResponseWriter):
 
     def _start_body(self, length: int, data: memoryview) -> None:
         try:
-            self._body = SizedBody(self._service.pool, length, data, self._head.inference_header_length or 0)
+            self._body = SizedBody(self._service.pool, length, data, self._head.first_part_bytes or 0)
         except MemoryError:
             self._fail_for_memory()
             return

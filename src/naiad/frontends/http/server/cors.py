@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from naiad.wire.http1.head import encode_head
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from naiad.frontends.http.server.exchange import Application, Exchange, Handler
     from naiad.wire.http1.head import RequestHead
@@ -19,20 +19,23 @@ if TYPE_CHECKING:
 ANY: Final = "*"
 MAX_AGE_S: Final = 7200
 """How long a browser may cache the result of a preflight."""
-EXPOSED: Final = "Inference-Header-Content-Length, Retry-After, WWW-Authenticate"
-"""The headers of responses that scripts may read, besides those that they always may."""
+EXPOSED: Final = ("Retry-After", "WWW-Authenticate")
+"""The server's headers of responses that scripts may read, besides those that they always may."""
 
 _HEADER_NAMES = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?: ?, ?[!#$%&'*+\-.^_`|~0-9A-Za-z]+)*")
 
 
-def shared_with(application: Application, origins: Collection[str]) -> Application:
+def shared_with(application: Application, origins: Collection[str], exposed: Sequence[str] = ()) -> Application:
     """``application``, whose responses pages from ``origins`` may read; as it is when there are none.
+
+    ``exposed`` are the headers of its responses that scripts may read.
 
     A browser's preflight is answered here, without an API key, since browsers send none with it. Requests that name no
     origin are passed on unchanged and cost nothing more.
     """
     if not origins:
         return application
+    names = ", ".join((*exposed, *EXPOSED))
 
     def find(head: RequestHead) -> Handler:
         origin = head.headers.get("origin")
@@ -47,7 +50,7 @@ def shared_with(application: Application, origins: Collection[str]) -> Applicati
         if head.method == "OPTIONS" and "access-control-request-method" in head.headers:
             return _preflight((("Access-Control-Allow-Origin", allowed), *vary), head)
         head.add_response_fields(
-            (("Access-Control-Allow-Origin", allowed), ("Access-Control-Expose-Headers", EXPOSED), *vary)
+            (("Access-Control-Allow-Origin", allowed), ("Access-Control-Expose-Headers", names), *vary)
         )
         return application(head)
 

@@ -12,7 +12,6 @@ import orjson
 from naiad.wire.http1.head import RequestHead, encode_head
 
 if TYPE_CHECKING:
-    from naiad.frontends.http.json_worker.pool import JsonWork
     from naiad.wire.http1.head import Part
 
 log = logging.getLogger(__name__)
@@ -37,10 +36,6 @@ class ResponseChannel(Protocol):
     lost: bool
     quiet: int
     write: Callable[[Part], None]
-
-    @property
-    def json_work(self) -> JsonWork:
-        """Reads and writes large JSON."""
 
     def write_parts(self, parts: list[Part]) -> None:
         """Write one response: small ones as one piece, large ones without copying them."""
@@ -133,11 +128,6 @@ class Exchange:
             extra = (("Retry-After", "1"),)
         self.send_status(status, "application/json", orjson.dumps({"error": message}), extra)
 
-    @property
-    def json_work(self) -> JsonWork:
-        """Reads and writes large JSON."""
-        return self.connection.json_work
-
     def closed(self) -> bool:
         """Whether the peer is gone, so that nobody will read the response."""
         return self.connection.lost
@@ -166,4 +156,7 @@ Handler = Callable[[Exchange, "bytearray | memoryview"], None]
 """Called with the whole body, which the handler may keep and write to."""
 
 Application = Callable[[RequestHead], Handler]
-"""Finds the handler of a request, once per distinct head. It must not raise: 404 and 405 are handlers as well."""
+"""Finds the handler of a request, once per distinct head, and sets the head's attributes that are the application's.
+
+404 and 405 are handlers as well. It raises nothing but ``HttpError``, which also ends the connection.
+"""

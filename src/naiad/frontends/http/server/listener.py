@@ -10,6 +10,7 @@ from naiad.frontends.http.server.state import HttpLimits, HttpService
 from naiad.frontends.net.listener import Listener
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from ssl import SSLContext
 
     from naiad.clock import Clock
@@ -22,7 +23,7 @@ class HttpListener(Listener):
     """Accepts HTTP/1.1 connections and hands their requests to an application; ``Listener`` says the rest.
 
     ``take_http2`` gets the connections that begin as HTTP/2; without it they are refused. ``budget`` bounds how much is
-    taken at a time.
+    taken at a time. ``on_abort`` is called when the connections are closed, to end what the application has started.
     """
 
     def __init__(
@@ -38,10 +39,12 @@ class HttpListener(Listener):
         take_http2: TakeHttp2 | None = None,
         ssl: SSLContext | None = None,
         budget: RequestBudget | None = None,
+        on_abort: Callable[[], None] | None = None,
     ) -> None:
         service = HttpService(application, limits or HttpLimits(), take_http2, budget)
         connect = partial(HttpConnection, service)
         self._http = service
+        self._on_abort = on_abort
         super().__init__(service, connect, host, port, option=option, reuse_port=reuse_port, clock=clock, ssl=ssl)
 
     def serve(self, application: Application) -> None:
@@ -50,4 +53,5 @@ class HttpListener(Listener):
 
     def abort(self) -> None:
         super().abort()
-        self._http.json_work.close()
+        if self._on_abort is not None:
+            self._on_abort()

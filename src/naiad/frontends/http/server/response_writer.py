@@ -18,7 +18,6 @@ from naiad.wire.http1.head import CONTINUE, RequestHead, adapt_response
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from naiad.frontends.http.json_worker.pool import JsonWork
     from naiad.frontends.http.server.state import HttpService
     from naiad.wire.http1.head import Part
 
@@ -116,11 +115,6 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
         return self._transport.get_extra_info("sslcontext") is None
 
     # Responses.
-
-    @property
-    def json_work(self) -> JsonWork:
-        """Reads and writes large JSON."""
-        return self._service.json_work
 
     def write_parts(self, parts: list[Part]) -> None:
         """Write one response: small ones as one piece, large ones without copying them."""

@@ -9,6 +9,7 @@ from naiad.frontends.http.server.cors import shared_with
 from naiad.frontends.net.tls import ssl_context
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from ssl import SSLContext
 
     from naiad.frontends.access.gate import Gate
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
     from naiad.options import ServerOptions
 
 
-def surrounded(application: Application, options: ServerOptions, gate: Gate) -> Application:
-    """``application`` behind the gate, open to the pages of ``--http-cors-origin``."""
-    return shared_with(guarded(application, gate), options.http_cors_origin)
+def surrounded(
+    application: Application, options: ServerOptions, gate: Gate, exposed: Sequence[str] = ()
+) -> Application:
+    """``application`` behind the gate, open to the pages of ``--http-cors-origin``; ``exposed`` as ``shared_with``."""
+    return shared_with(guarded(application, gate), options.http_cors_origin, exposed)
 
 
 def http_tls(options: ServerOptions) -> SSLContext | None:

@@ -8,12 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from naiad.frontends.http.json_worker.pool import JsonWork
 from naiad.frontends.net.listener import ServedConnection
 from naiad.scheduling.admission import RequestBudget
-from naiad.tensor.buffer_pool import BufferPool
 from naiad.wire.http1.chunked import too_large
 from naiad.wire.http1.head import HeadMemo, HttpError, RequestHead
+from naiad.worker.ipc.buffer_pool import BufferPool
 
 if TYPE_CHECKING:
     from naiad.frontends.http.server.exchange import Application
@@ -27,8 +26,6 @@ RECEIVE_BYTES: Final = 65_536
 MAX_BODY_BYTES: Final = 1 << 26
 CHECKS_PER_BOUND: Final = 8
 """The number of times that the waiting bytes are added up while ``max_waiting_bytes`` more begin to wait."""
-_INFERENCE: Final = ("/infer", "/generate", "/generate_stream")
-"""The ends of the paths whose requests the budget counts: models can be loaded without room for inference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,7 @@ class HttpLimits:
     """Bounds of one listener and its connections.
 
     Attributes:
-        max_body_bytes: ``--http-max-input-size``; see ``HttpService.check_length`` for what it bounds.
+        max_body_bytes: ``--http-max-input-size``; see ``RequestHead.limited_bytes`` for what it bounds.
         too_large_status: the status for a larger body: 400 as in the reference, or HTTP's own 413.
         max_connections: further ones get a 503 and are closed.
         idle_s: how long a connection may stay open between requests, and how long a peer may take no data.
@@ -88,7 +85,6 @@ class HttpService:
             releases of Python 3.12 and 3.13 (CVE-2024-12254).
         on_empty: called when the last connection is gone.
         pool: memory for bodies that do not fit the buffer.
-        json_work: reads and writes large JSON.
         budget: the bounds on requests in flight.
         arriving_bytes: bytes received of bodies that are not whole yet.
         take_http2: takes connections that begin as HTTP/2; None refuses them.
@@ -105,7 +101,6 @@ class HttpService:
         "connections",
         "draining",
         "gathers_writes",
-        "json_work",
         "limits",
         "memo",
         "on_empty",
@@ -123,13 +118,12 @@ class HttpService:
     ) -> None:
         self.application = application
         self.limits = limits
-        self.memo = HeadMemo(check=self.check_length)
+        self.memo = HeadMemo(complete=self._complete)
         self.buffer = bytearray(RECEIVE_BYTES)
         self.pool = BufferPool()
         self.budget = budget or RequestBudget()
         self.arriving_bytes = 0
         self._added_bytes = 0
-        self.json_work = JsonWork(self.budget)
         self.shared_buffer = True
         self.gathers_writes = True
         self.connections: set[BoundedConnection] = set()
@@ -167,23 +161,24 @@ class HttpService:
             # Not at once: the connection that calls this is in the middle of a write, and may be dropped.
             self.call_soon(self._bound_waiting)
 
-    def check_length(self, head: RequestHead) -> None:
-        """Check that the body of a request may be as long as its head says.
-
-        As in the reference, the option bounds what has to be read or decompressed, and not the bytes of tensors that
-        come behind a JSON part. These have to fit in flight.
+    def _complete(self, head: RequestHead) -> None:
+        """Ask the application about a new head.
 
         Raises:
-            HttpError: it may not.
+            HttpError: the application refuses it, or its body may not be as long as it says.
         """
+        head.handler = self.application(head)
+        # Where the response does not depend on the body, no large one is read.
+        if not head.refused:
+            self._check_length(head)
+
+    def _check_length(self, head: RequestHead) -> None:
         length, limit = head.content_length or 0, self.limits.max_body_bytes
         if length <= limit:
             return
-        # The reference bounds the JSON part alone; tensors behind it may be larger. Compressed bodies are read as a
-        # whole.
-        json_bytes = head.inference_header_length or 0
-        if not 0 < json_bytes <= limit or not head.target.endswith("/infer") or "content-encoding" in head.headers:
+        if head.limited_bytes is None or head.limited_bytes > limit:
             raise too_large(length, limit, self.limits.too_large_status)
+        # What the limit does not count has to fit in flight.
         if length > max(limit, self.budget.max_bytes):
             raise HttpError(
                 self.limits.too_large_status,
@@ -191,13 +186,13 @@ class HttpService:
                 "bytes, which unanswered requests may hold together. Use --max-in-flight-bytes to increase the limit.",
             )
 
-    def check_arrival(self, path: str, size: int) -> None:
-        """Check that a large body of ``size`` bytes, of a request to ``path``, may begin to arrive.
+    def check_arrival(self, head: RequestHead, size: int) -> None:
+        """Check that a large body of ``size`` bytes may begin to arrive.
 
         Raises:
             QueueFullError: it would have to be refused in the end, or too many arrive.
         """
-        if path.endswith(_INFERENCE):
+        if head.needs_room:
             self.budget.check(size)
         # A single body may always arrive: its own limit bounds it.
         if self.arriving_bytes and self.arriving_bytes + size > self.limits.max_arriving_bytes:

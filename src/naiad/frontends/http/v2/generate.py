@@ -20,19 +20,19 @@ from typing import Any, Final
 import orjson
 
 from naiad.config.spec import ModelSpec
-from naiad.engine.engine import Engine
 from naiad.errors import InvalidArgumentError, NaiadError, ResponseBacklogError, caller_text
 from naiad.execution.model.interface import ServingModel
 from naiad.frontends.http.json_worker.pool import LARGE_OUTPUT_BYTES, MANY_TO_GENERATE, is_large_json, weight_in_json
 from naiad.frontends.http.server.exchange import Body, Exchange
 from naiad.frontends.http.server.replies import JSON, RETRY_AFTER, handler_failed, send_error
 from naiad.frontends.http.server.streaming_response import StreamingResponse
+from naiad.frontends.http.v2.http_request import HttpClientRequest
 from naiad.frontends.http.v2.orca import load_fields
-from naiad.frontends.inference.client_request import ClientRequest
+from naiad.frontends.http.v2.route_table import RouteServices
 from naiad.frontends.inference.deferred_inputs import unvalidated_strings
 from naiad.frontends.inference.model_wait import wait_for_model
 from naiad.frontends.inference.request_planner import Planner, read_bytes
-from naiad.request import Array, request_label
+from naiad.request import Array, memory_of, request_label
 from naiad.scheduling.flow_control import BACKPRESSURE_TIMEOUT_MS
 from naiad.wire.http1.head import encode_head
 from naiad.wire.v2.binary import BinaryPlan
@@ -58,43 +58,23 @@ _Response = tuple[int, bytes | memoryview]
 _Part = tuple[Mapping[str, Array] | None, NaiadError | None, bool]
 
 
-class _GenerateRequest(ClientRequest):
-    """A request that responds on its exchange.
+class _GenerateRequest(HttpClientRequest):
+    """A request whose responses its class sends.
 
     Attributes:
         is_over: the response is complete; further responses of the model are dropped.
     """
 
-    __slots__ = ("exchange", "is_over")
-    plan: BinaryPlan
-    carrier = "HTTP"
+    __slots__ = ("is_over",)
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        model: ServingModel,
-        plan: BinaryPlan,
-        inputs: Mapping[str, Array],
-        request_id: str,
-        received_ns: int,
-    ) -> None:
-        super().__init__(plan, inputs, request_id, received_ns, monotonic_ns())
-        self.exchange = exchange
-        self.model = model
-        self.plan = plan
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.is_over = False
 
     def cancel(self) -> None:
-        """The caller is gone: leave the queue, or tell the model."""
         # A caller that only ended its own direction still reads the response.
         self.is_over = self.exchange.closed()
-        self.model.cancel(self)
-
-    def is_wanted(self) -> bool:
-        return not self.exchange.closed()
-
-    def headers(self) -> Mapping[str, str]:
-        return self.exchange.head.headers
+        super().cancel()
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         self.respond_part(outputs if error is None else None, error, True)
@@ -132,7 +112,7 @@ class _GenerateRequest(ClientRequest):
         parts = [
             OutputPart(n, datatype_of(a, plan.dtypes[n]), a, False) for n, a in outputs.items() if n in plan.dtypes
         ]
-        self.exchange.json_work.write_flat(plan.model, plan.version, self.id, parts, parameters_of(outputs), written)
+        self.json_work.write_flat(plan.model, plan.version, self.id, parts, parameters_of(outputs), written)
 
 
 class _WholeRequest(_GenerateRequest):
@@ -298,16 +278,17 @@ _NONE: Final[_Response] = (200, _error_json(_NOT_ONE))
 class _GenerateHandler:
     """Handles the requests for one model name and version, each as one of the class ``_kind``."""
 
-    __slots__ = ("__weakref__", "_engine", "_name", "_planner", "_version")
+    __slots__ = ("__weakref__", "_engine", "_json_work", "_name", "_planner", "_version")
 
     _kind: type[_WholeRequest | _StreamedRequest]
 
-    def __init__(self, engine: Engine, name: str, version: str | None) -> None:
-        self._engine = engine
+    def __init__(self, services: RouteServices, name: str, version: str | None) -> None:
+        self._engine = services.engine
+        self._json_work = services.json_work
         self._name = name
         self._version = version
         self._planner: Planner[BinaryPlan] | None = None
-        engine.follow(self)
+        services.engine.follow(self)
 
     def forget(self, model: ServingModel) -> None:
         """Drop a model that is being unloaded."""
@@ -355,7 +336,7 @@ class _GenerateHandler:
             except Exception:
                 handler_failed(exchange)
 
-        exchange.json_work.read_generate(body, model.spec.inputs, done)
+        self._json_work.read_generate(body, model.spec.inputs, done)
 
     def _plan(self, model: ServingModel, header: InferHeader, offsets: Mapping[str, int]) -> BinaryPlan:
         planner = self._planner
@@ -373,8 +354,10 @@ class _GenerateHandler:
         received_ns: int,
         body_bytes: int,
     ) -> None:
-        request = self._kind(exchange, model, plan, inputs, request_id, received_ns)
-        request.held_bytes = max(body_bytes, request.held_bytes)
+        request = self._kind(exchange, model, plan, inputs, request_id, received_ns, self._json_work)
+        request.held_bytes = max(body_bytes, memory_of(inputs))
+        # The time of the reading must not count as time in the queue.
+        request.queued_ns = monotonic_ns()
         exchange.owner = request
         if plan.is_special and (late := unvalidated_strings(request, model.spec)) is not None:
             request.submit_deferred(late)

@@ -13,15 +13,16 @@ from time import monotonic_ns
 
 import orjson
 
-from naiad.engine.engine import Engine
 from naiad.errors import CancelledError, NaiadError
 from naiad.execution.model.interface import ServingModel
 from naiad.frontends.http.json_worker.pool import LARGE_OUTPUT_BYTES, MANY_VALUES_BYTES, is_large_json, weight_in_json
 from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import JSON, TEXT, handler_failed, send_error
+from naiad.frontends.http.v2.body_parts import LENGTH_HEADER
+from naiad.frontends.http.v2.http_request import HttpClientRequest
 from naiad.frontends.http.v2.infer_reader import DecoupledModelError, HeaderSizeError, RequestReader
+from naiad.frontends.http.v2.route_table import RouteServices
 from naiad.frontends.inference.classification import classify_off_loop
-from naiad.frontends.inference.client_request import ClientRequest
 from naiad.frontends.inference.deferred_inputs import unvalidated_strings
 from naiad.frontends.inference.header_forwarding import AddedParameters
 from naiad.frontends.inference.model_wait import wait_for_model
@@ -46,37 +47,10 @@ _AS_TEXT = (DecoupledModelError, HeaderSizeError, UnclassifiableError)
 """Errors that the reference finds outside of its validation of the request, and so sends as text."""
 
 
-class HttpInferRequest(ClientRequest):
-    """A request that responds on its HTTP exchange, and that is cancelled when its caller leaves."""
+class HttpInferRequest(HttpClientRequest):
+    """A request with one response, which its plan encodes."""
 
-    __slots__ = ("exchange",)
-    plan: BinaryPlan
-    carrier = "HTTP"
-
-    def __init__(
-        self,
-        exchange: Exchange,
-        model: ServingModel,
-        plan: BinaryPlan,
-        inputs: Mapping[str, Array],
-        request_id: str,
-        received_ns: int,
-    ) -> None:
-        # Not through super(): one call less per request on the hot path.
-        self.exchange = exchange
-        self.model = model
-        self.plan = self.options = plan
-        self.inputs = inputs
-        self.held_bytes = plan.size
-        self.id = request_id
-        self.received_ns = received_ns
-        self.queued_ns = received_ns
-
-    def headers(self) -> Mapping[str, str]:
-        return self.exchange.head.headers
-
-    def is_wanted(self) -> bool:
-        return not self.exchange.closed()
+    __slots__ = ()
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is not None:
@@ -93,10 +67,6 @@ class HttpInferRequest(ClientRequest):
         except (BufferError, KeyError, TypeError, ValueError):
             # Not checked before, to save time: an output may be missing, or not be one row-major block.
             self._send_any(outputs)
-
-    def cancel(self) -> None:
-        """The caller is gone: leave the queue."""
-        self.model.cancel(self)
 
     def _send_numbers(self, outputs: Mapping[str, Array]) -> bool:
         """Answer with JSON alone; False where the outputs do not fit the fast path."""
@@ -143,14 +113,14 @@ class HttpInferRequest(ClientRequest):
                 tensors = [tensor_bytes(part.array, part.dtype) for part in parts if part.binary]
                 self._send(json, tensors, bool(tensors))
 
-        self.exchange.json_work.write(self.plan.model, self.plan.version, self.id, parts, parameters, done)
+        self.json_work.write(self.plan.model, self.plan.version, self.id, parts, parameters, done)
 
     def _send(self, json: bytes | memoryview, tensors: list[Raw], is_binary: bool) -> None:
         if not is_binary:
             head = encode_head(200, JSON, len(json), ())
             self.exchange.send(head + json if len(json) < _IN_ONE_WRITE else [head, json])
             return
-        extra = (("Inference-Header-Content-Length", str(len(json))),)
+        extra = ((LENGTH_HEADER, str(len(json))),)
         length = len(json) + sum(len(t) for t in tensors)
         head = encode_head(200, "application/octet-stream", length, extra)
         if length < _IN_ONE_WRITE:
@@ -214,16 +184,17 @@ class HttpInferHandler:
     """
 
     __slots__ = (
-        "__weakref__", "_engine", "_knows_regions", "_last_header", "_last_id", "_last_plan", "_memo", "_model",
-        "_name", "_reader", "_sequences", "_version",
+        "__weakref__", "_engine", "_json_work", "_knows_regions", "_last_header", "_last_id", "_last_plan", "_memo",
+        "_model", "_name", "_reader", "_sequences", "_version",
     )  # fmt: skip
 
-    def __init__(self, engine: Engine, name: str, version: str | None) -> None:
-        self._engine = engine
+    def __init__(self, services: RouteServices, name: str, version: str | None) -> None:
+        self._engine = services.engine
+        self._json_work = services.json_work
         self._name = name
         self._version = version
         self._model: ServingModel | None = None
-        engine.follow(self)
+        services.engine.follow(self)
 
     def forwarding(self, headers: Mapping[str, str]) -> Handler:
         """This handler for requests that get ``headers`` as parameters. All of them share the cached plans."""
@@ -261,7 +232,7 @@ class HttpInferHandler:
         if model is not self._model:
             self._model = model
             self._begin(RequestReader(model))
-        size = exchange.head.inference_header_length
+        size = exchange.head.first_part_bytes
         try:
             # 0 stands for a raw tensor. A length beyond the body is an error, whatever the body holds.
             if size is None or not 0 < size < len(body):
@@ -277,7 +248,8 @@ class HttpInferHandler:
                 _submit(self._read_with_tensors(exchange, model, plan, body, size, received_ns, added), added)
                 return
             # The fast path, written out: a known description, and exactly its tensors behind it.
-            request = HttpInferRequest(exchange, model, plan, plan.views(body, size), self._last_id, received_ns)
+            inputs = plan.views(body, size)
+            request = HttpInferRequest(exchange, model, plan, inputs, self._last_id, received_ns, self._json_work)
             if added is not None:
                 request.plan = request.options = added.added_to(request.plan)
             # Before the submission: an inline model responds within ``submit``, which drops the owner again.
@@ -309,7 +281,7 @@ class HttpInferHandler:
         if self._knows_regions and (known := self._recall(exchange, model, body, received_ns)) is not None:
             return known
         if is_json_alone and (found := self._reader.recall(body)) is not None:
-            return _recalled(exchange, model, found, received_ns)
+            return self._recalled(exchange, model, found, received_ns)
         return self._read(exchange, model, body, None, received_ns, size)
 
     def _read_with_tensors(
@@ -367,7 +339,7 @@ class HttpInferHandler:
             except Exception:
                 handler_failed(exchange)
 
-        exchange.json_work.read(body, size, done)
+        self._json_work.read(body, size, done)
 
     def _look_up(self, header: bytes) -> BinaryPlan | None:
         self._last_id, key = split_id(header)
@@ -412,7 +384,7 @@ class HttpInferHandler:
             return self._with_regions(exchange, model, plan, inputs, request_id, received_ns)
         plain_id = not request_id or _is_plain(request_id)
         kind = HttpInferRequest if plain_id else EscapedIdRequest
-        request = kind(exchange, model, plan, inputs, request_id, received_ns)
+        request = kind(exchange, model, plan, inputs, request_id, received_ns, self._json_work)
         # The views keep the whole body alive, of which the JSON part may be the most.
         request.held_bytes = max(len(body), memory_of(inputs))
         # The time of the reading must not count as time in the queue.
@@ -435,6 +407,14 @@ class HttpInferHandler:
             return None
         return self._with_regions(exchange, model, plan, {}, request_id, received_ns)
 
+    def _recalled(self, exchange: Exchange, model: ServingModel, found: Recalled, received_ns: int) -> HttpInferRequest:
+        """The request of a body whose text around the data is known."""
+        request = HttpInferRequest(exchange, model, found.plan, found.inputs, found.id, received_ns, self._json_work)
+        request.held_bytes = found.held_bytes
+        # The time of the reading must not count as time in the queue.
+        request.queued_ns = monotonic_ns()
+        return request
+
     def _with_regions(
         self,
         exchange: Exchange,
@@ -444,19 +424,11 @@ class HttpInferHandler:
         request_id: str,
         received_ns: int,
     ) -> HttpRegionRequest:
-        request = HttpRegionRequest(exchange, model, plan, inputs, request_id, received_ns)
+        request = HttpRegionRequest(exchange, model, plan, inputs, request_id, received_ns, self._json_work)
         request.open(self._engine.regions)
         # The time of the reading must not count as time in the queue.
         request.queued_ns = monotonic_ns()
         return request
-
-
-def _recalled(exchange: Exchange, model: ServingModel, found: Recalled, received_ns: int) -> HttpInferRequest:
-    request = HttpInferRequest(exchange, model, found.plan, found.inputs, found.id, received_ns)
-    request.held_bytes = found.held_bytes
-    # The time of the reading must not count as time in the queue.
-    request.queued_ns = monotonic_ns()
-    return request
 
 
 def _submit(request: HttpInferRequest | None, added: AddedParameters | None) -> None:

@@ -6,28 +6,18 @@ from naiad.config.export import config_json
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError
 from naiad.frontends.http.server.exchange import Body, Exchange, Handler
-from naiad.frontends.http.server.replies import JSON, send_error, send_json
+from naiad.frontends.http.server.replies import JSON, send_error
+from naiad.frontends.http.v2.simple_handlers import json_handler
 
 
 def server(engine: Engine, model: str, version: str | None) -> Handler:
     """Handler of server metadata."""
-
-    def handle(exchange: Exchange, body: Body) -> None:
-        send_json(exchange, engine.server_metadata())
-
-    return handle
+    return json_handler(lambda body: engine.server_metadata())
 
 
 def model(engine: Engine, model: str, version: str | None) -> Handler:
     """Handler of model metadata."""
-
-    def handle(exchange: Exchange, body: Body) -> None:
-        try:
-            send_json(exchange, engine.model_metadata(model, version))
-        except NaiadError as error:
-            send_error(exchange, error)
-
-    return handle
+    return json_handler(lambda body: engine.model_metadata(model, version))
 
 
 def config(engine: Engine, model: str, version: str | None) -> Handler:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from naiad.engine.engine import Engine
 from naiad.errors import InvalidArgumentError, MalformedRequestError, NaiadError, UnsupportedError
 from naiad.frontends.http.server.exchange import Body, Exchange, Handler
-from naiad.frontends.http.server.replies import JSON, send_error, send_json
+from naiad.frontends.http.server.replies import send_error, send_json
 from naiad.frontends.http.v2.load_body import place, read_object
+from naiad.frontends.http.v2.simple_handlers import Done, action_handler
 from naiad.frontends.http.v2.small_body import check_size, read_settings
-from naiad.lifecycle.state.model_requests import Done
 from naiad.repository.local.overrides import FILE, Content, Overrides
 
 NAMED: Final = "'repository_name' specification is not supported"
@@ -46,28 +46,21 @@ def index(engine: Engine, model: str, version: str | None) -> Handler:
 def load(engine: Engine, model: str, version: str | None) -> Handler:
     """Handler of loading; the optional body is ``{"parameters": {"config": JSON, "file:<path>": base64, ...}}``."""
 
-    def start(parameters: _Parameters, done: Done) -> None:
-        engine.load(model, _overrides(parameters), done)
+    def start(body: Body, done: Done) -> None:
+        engine.load(model, _overrides(_parameters(body)), done)
 
-    return partial(_operate, start)
+    return action_handler(start)
 
 
 def unload(engine: Engine, model: str, version: str | None) -> Handler:
     """Handler of unloading; the optional body is ``{"parameters": {"unload_dependents": bool}}``."""
 
-    def start(parameters: _Parameters, done: Done) -> None:
-        engine.unload(model, _flag(parameters.values, "unload_dependents"), done)
+    def start(body: Body, done: Done) -> None:
+        # Only loads bring files; another large body is refused before it is read.
+        check_size(body)
+        engine.unload(model, _flag(_parameters(body).values, "unload_dependents"), done)
 
-    def handle(exchange: Exchange, body: Body) -> None:
-        try:
-            # Only loads bring files; another large body is refused before it is read.
-            check_size(body)
-        except NaiadError as error:
-            send_error(exchange, error)
-        else:
-            _operate(start, exchange, body)
-
-    return handle
+    return action_handler(start)
 
 
 def named(engine: Engine, model: str, version: str | None) -> Handler:
@@ -79,22 +72,12 @@ def named(engine: Engine, model: str, version: str | None) -> Handler:
     return handle
 
 
-def _operate(start: Callable[[_Parameters, Done], None], exchange: Exchange, body: Body) -> None:
-    try:
-        root, cut = read_object(body)
-        parameters = root.get("parameters", {})
-        if not isinstance(parameters, dict):
-            raise MalformedRequestError("Unable to parse 'parameters': expected an object of names and values")
-        start(_Parameters(parameters, cut), partial(_send_done, exchange))
-    except NaiadError as error:
-        send_error(exchange, error)
-
-
-def _send_done(exchange: Exchange, error: NaiadError | None) -> None:
-    if error is not None:
-        send_error(exchange, error)
-    else:
-        exchange.send_status(200, JSON, b"")
+def _parameters(body: Body) -> _Parameters:
+    root, cut = read_object(body)
+    values = root.get("parameters", {})
+    if not isinstance(values, dict):
+        raise MalformedRequestError("Unable to parse 'parameters': expected an object of names and values")
+    return _Parameters(values, cut)
 
 
 def _send_index(engine: Engine, exchange: Exchange, error: NaiadError | None) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Final
 from weakref import WeakValueDictionary
 
 from naiad.config.routes import ALIAS_PATTERN
 from naiad.engine.engine import Engine
+from naiad.frontends.http.json_worker.pool import JsonWork
 from naiad.frontends.http.server.content_coding import BodyTooLargeError, ContentCoding
 from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import TEXT, send_json, send_message, send_wrong_method
@@ -23,10 +25,11 @@ from naiad.frontends.http.v2 import (
     statistics,
 )
 from naiad.frontends.http.v2 import traffic as model_routes
+from naiad.frontends.http.v2.body_parts import LENGTH_HEADER, describe_body
 from naiad.frontends.http.v2.generate import GenerateHandler, GenerateStreamHandler
 from naiad.frontends.http.v2.header_forwarding import forwarding
 from naiad.frontends.http.v2.infer import HttpInferHandler
-from naiad.frontends.http.v2.route_table import Route, make_route
+from naiad.frontends.http.v2.route_table import Route, RouteServices, inference_route, make_route
 from naiad.frontends.inference.header_forwarding import HeaderForwarding
 from naiad.wire.http1.head import RequestHead
 
@@ -46,6 +49,8 @@ _ZEROS = re.compile(r"^(/v2/models/[^/]+/versions/)0+(?=[0-9])")
 """Zeros before a version: with them it is still the same version, and shares its handler and plans."""
 _DESCRIBED = (("Link", '</openapi.json>; rel="service-desc"'),)
 """The link to the description of the API (RFC 8631). It is a header, because the body of a 404 is the reference's."""
+EXPOSED_HEADERS: Final = (LENGTH_HEADER,)
+"""Headers of responses that scripts of pages of other origins may read."""
 _ALIASED = re.compile(rf"/v2/models/(?P<model>[^/]++)/versions/(?P<alias>{ALIAS_PATTERN})(?:/|$)")
 
 
@@ -59,7 +64,7 @@ def describe(engine: Engine, model: str, version: str | None) -> Handler:
 
 
 ROUTES: tuple[Route, ...] = (
-    make_route("POST", _MODEL + "/infer", HttpInferHandler, TEXT),
+    inference_route("POST", _MODEL + "/infer", HttpInferHandler, TEXT),
     make_route("GET", "/v2/health/live", health.live, TEXT),
     make_route("GET", "/v2/health/ready", health.ready, TEXT),
     make_route("GET", _MODEL + "/ready", health.model_ready, TEXT),
@@ -72,8 +77,8 @@ ROUTES: tuple[Route, ...] = (
     make_route("POST", r"/v2/repository/models/(?P<model>[^/]++)/load", repository.load),
     make_route("POST", r"/v2/repository/models/(?P<model>[^/]++)/unload", repository.unload),
     make_route("POST", r"/v2/repository/[^/]+/models/[^/]+/(?:load|unload)", repository.named),
-    make_route("POST", _MODEL + "/generate", GenerateHandler),
-    make_route("POST", _MODEL + "/generate_stream", GenerateStreamHandler),
+    inference_route("POST", _MODEL + "/generate", GenerateHandler),
+    inference_route("POST", _MODEL + "/generate_stream", GenerateStreamHandler),
     make_route("GET", _NAME_ONLY + "/routes", model_routes.show),
     make_route("POST", _NAME_ONLY + "/routes", model_routes.change),
     make_route("POST", _NAME_ONLY + "/routes/promote", model_routes.promote),
@@ -98,7 +103,11 @@ class Router:
     For paths without a route and for wrong methods nothing is cached: callers can make up any number of them.
 
     ``max_body_bytes`` is the limit for the body of an inference request once decompressed, ``too_large`` the error for
-    a larger one; ``forward`` chooses the headers that become parameters.
+    a larger one; ``forward`` chooses the headers that become parameters. Whoever makes a router calls ``close`` in the
+    end.
+
+    Attributes:
+        json_work: reads and writes large JSON.
     """
 
     def __init__(
@@ -109,6 +118,8 @@ class Router:
         too_large: type[BodyTooLargeError] = BodyTooLargeError,
     ) -> None:
         self._engine = engine
+        self.json_work = JsonWork(engine.budget)
+        self._services = RouteServices(engine, self.json_work)
         self._forwarding = forward
         self._coding = ContentCoding(max_body_bytes, engine.budget, too_large)
         self._handlers: dict[tuple[str, str], Handler] = {}
@@ -125,8 +136,14 @@ class Router:
             if handler is None:
                 return _refusal(key[1])
             self._keep(key, handler)
-        # Around the cached handler: codings and forwarded headers belong to the head, not to the path.
-        found = self._around_inference(handler, head) if isinstance(handler, HttpInferHandler) else handler
+        found = handler
+        if isinstance(handler, HttpInferHandler):
+            describe_body(head)
+            # Around the cached handler: codings and forwarded headers belong to the head, not to the path.
+            found = self._around_inference(handler, head)
+        elif isinstance(handler, (GenerateHandler, GenerateStreamHandler)):
+            # Models can be loaded without room for inference.
+            head.needs_room = True
         named = _ALIASED.match(head.target)
         return found if named is None else partial(self._handle_alias, named["model"], named["alias"], found)
 
@@ -146,8 +163,12 @@ class Router:
         for route in ROUTES:
             if route.method == method and (match := route.pattern.fullmatch(path)) is not None:
                 groups = match.groupdict()
-                return route.make(self._engine, _named(groups), groups.get("version"))
+                return route.make(self._services, _named(groups), groups.get("version"))
         return None
+
+    def close(self) -> None:
+        """End the threads and workers for large JSON."""
+        self.json_work.close()
 
     def _keep(self, key: tuple[str, str], handler: Handler) -> None:
         size = len(key[0]) + len(key[1])

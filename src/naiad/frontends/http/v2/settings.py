@@ -14,6 +14,7 @@ from naiad.engine.engine import Engine
 from naiad.errors import MalformedRequestError, NaiadError
 from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import JSON, send_error, send_json
+from naiad.frontends.http.v2.simple_handlers import json_handler
 from naiad.frontends.http.v2.small_body import read_settings
 from naiad.options.trace_config import RANGES
 from naiad.telemetry.logs.settings import LogFormatError, updated
@@ -24,11 +25,7 @@ BAD_FORMAT_STATUS: Final = 503
 
 def show_log(engine: Engine, model: str, version: str | None) -> Handler:
     """Handler that answers with the log settings."""
-
-    def handle(exchange: Exchange, body: Body) -> None:
-        send_json(exchange, asdict(engine.log.settings))
-
-    return handle
+    return json_handler(lambda body: asdict(engine.log.settings))
 
 
 def change_log(engine: Engine, model: str, version: str | None) -> Handler:
@@ -52,27 +49,17 @@ def change_log(engine: Engine, model: str, version: str | None) -> Handler:
 
 def show_trace(engine: Engine, model: str, version: str | None) -> Handler:
     """Handler that answers with the trace settings of a model, or of all without own ones."""
-
-    def handle(exchange: Exchange, body: Body) -> None:
-        try:
-            send_json(exchange, engine.trace_settings(model))
-        except NaiadError as error:
-            send_error(exchange, error)
-
-    return handle
+    return json_handler(lambda body: engine.trace_settings(model))
 
 
 def change_trace(engine: Engine, model: str, version: str | None) -> Handler:
     """Handler that changes the trace settings of the body, all or none, and answers with all of them."""
 
-    def handle(exchange: Exchange, body: Body) -> None:
-        try:
-            engine.trace_settings(model)
-            send_json(exchange, engine.change_trace_settings(model, _trace_texts(read_settings(body))))
-        except NaiadError as error:
-            send_error(exchange, error)
+    def make_content(body: Body) -> dict[str, Any]:
+        engine.trace_settings(model)
+        return engine.change_trace_settings(model, _trace_texts(read_settings(body)))
 
-    return handle
+    return json_handler(make_content)
 
 
 def _trace_texts(settings: Mapping[str, Any]) -> dict[str, Sequence[str] | None]:

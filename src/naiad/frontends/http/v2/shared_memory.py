@@ -5,12 +5,13 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode
+from collections.abc import Callable
 from typing import Any, Final
 
 from naiad.engine.engine import Engine
-from naiad.errors import InvalidArgumentError, MalformedRequestError, NaiadError
-from naiad.frontends.http.server.exchange import Body, Exchange, Handler
-from naiad.frontends.http.server.replies import JSON, send_error, send_json
+from naiad.errors import InvalidArgumentError, MalformedRequestError
+from naiad.frontends.http.server.exchange import Body, Handler
+from naiad.frontends.http.v2.simple_handlers import Done, action_handler, json_handler
 from naiad.frontends.http.v2.small_body import read_settings
 from naiad.frontends.inference.shared_memory_admin import register_cuda
 from naiad.wire.json_text import kind_of
@@ -23,103 +24,74 @@ _LARGEST_DEVICE: Final = 2**31 - 1
 def system_status(engine: Engine, region: str, version: str | None) -> Handler:
     """Handler of the system shared memory that is registered, or of one region."""
 
-    def regions() -> list[dict[str, Any]]:
+    def regions(body: Body) -> list[dict[str, Any]]:
         found = engine.regions.system(_name(region))
         return [{"name": r.name, "key": r.key, "offset": r.start, "byte_size": r.byte_size} for r in found]
 
-    def handle(exchange: Exchange, body: Body) -> None:
-        try:
-            send_json(exchange, regions())
-        except NaiadError as error:
-            send_error(exchange, error)
-
-    return handle
+    return json_handler(regions)
 
 
 def cuda_status(engine: Engine, region: str, version: str | None) -> Handler:
     """Handler of the CUDA shared memory that is registered, or of one region."""
 
-    def regions() -> list[dict[str, Any]]:
+    def regions(body: Body) -> list[dict[str, Any]]:
         found = engine.regions.cuda(_name(region))
         return [{"name": r.name, "device_id": r.device_id, "byte_size": r.byte_size} for r in found]
 
-    def handle(exchange: Exchange, body: Body) -> None:
-        try:
-            send_json(exchange, regions())
-        except NaiadError as error:
-            send_error(exchange, error)
-
-    return handle
+    return json_handler(regions)
 
 
 def register_system_region(engine: Engine, region: str, version: str | None) -> Handler:
     """Handler that registers a part of a POSIX shared memory object."""
 
-    def handle(exchange: Exchange, body: Body) -> None:
-        try:
-            engine.regions.check_allowed()
-            given = read_settings(body)
-            key = _field(given, "key")
-            if not isinstance(key, str):
-                raise MalformedRequestError(f"Unable to parse 'key': expected a string, found {kind_of(key)}")
-            offset = _number("offset", given["offset"]) if "offset" in given else 0
-            size = _number("byte_size", _field(given, "byte_size"))
-            engine.regions.register_system(_name(region), key, offset, size)
-            _done(exchange, None)
-        except NaiadError as error:
-            send_error(exchange, error)
+    def register(body: Body, done: Done) -> None:
+        given = _settings(engine, body)
+        key = _field(given, "key")
+        if not isinstance(key, str):
+            raise MalformedRequestError(f"Unable to parse 'key': expected a string, found {kind_of(key)}")
+        offset = _number("offset", given["offset"]) if "offset" in given else 0
+        size = _number("byte_size", _field(given, "byte_size"))
+        engine.regions.register_system(_name(region), key, offset, size)
+        done(None)
 
-    return handle
+    return action_handler(register)
 
 
 def register_cuda_region(engine: Engine, region: str, version: str | None) -> Handler:
     """Handler that registers memory of a device."""
 
-    def handle(exchange: Exchange, body: Body) -> None:
-        try:
-            engine.regions.check_allowed()
-            given = read_settings(body)
-            handle = _handle(_field(given, "raw_handle"))
-            device = _number("device_id", _field(given, "device_id"), _LARGEST_DEVICE)
-            size = _number("byte_size", _field(given, "byte_size"))
-            register_cuda(engine, _name(region), handle, device, size, lambda error: _done(exchange, error))
-        except NaiadError as error:
-            send_error(exchange, error)
+    def register(body: Body, done: Done) -> None:
+        given = _settings(engine, body)
+        handle = _handle(_field(given, "raw_handle"))
+        device = _number("device_id", _field(given, "device_id"), _LARGEST_DEVICE)
+        size = _number("byte_size", _field(given, "byte_size"))
+        register_cuda(engine, _name(region), handle, device, size, done)
 
-    return handle
+    return action_handler(register)
 
 
 def unregister_system_region(engine: Engine, region: str, version: str | None) -> Handler:
     """Handler that unregisters a region of system shared memory, or all."""
-
-    def handle(exchange: Exchange, body: Body) -> None:
-        try:
-            engine.regions.unregister_system(_name(region))
-            _done(exchange, None)
-        except NaiadError as error:
-            send_error(exchange, error)
-
-    return handle
+    return _unregister_handler(engine.regions.unregister_system, region)
 
 
 def unregister_cuda_region(engine: Engine, region: str, version: str | None) -> Handler:
     """Handler that unregisters a region of CUDA shared memory, or all."""
-
-    def handle(exchange: Exchange, body: Body) -> None:
-        try:
-            engine.regions.unregister_cuda(_name(region))
-            _done(exchange, None)
-        except NaiadError as error:
-            send_error(exchange, error)
-
-    return handle
+    return _unregister_handler(engine.regions.unregister_cuda, region)
 
 
-def _done(exchange: Exchange, error: NaiadError | None) -> None:
-    if error is not None:
-        send_error(exchange, error)
-    else:
-        exchange.send_status(200, JSON, b"")
+def _unregister_handler(unregister: Callable[[str], None], region: str) -> Handler:
+    def start(body: Body, done: Done) -> None:
+        unregister(_name(region))
+        done(None)
+
+    return action_handler(start)
+
+
+def _settings(engine: Engine, body: Body) -> dict[str, Any]:
+    """The settings of a registration; errors as ``check_allowed`` and ``read_settings``."""
+    engine.regions.check_allowed()
+    return read_settings(body)
 
 
 def _name(region: str) -> str:

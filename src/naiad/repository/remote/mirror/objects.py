@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,26 @@ ATTEMPTS: Final = 4
 _PAUSE_S: Final = 0.2
 _LOCK_S: Final = 0.1
 _ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(frozen=True, slots=True)
+class _Transfer:
+    """One content on its way to an open file.
+
+    Attributes:
+        entry: the file in the store.
+        descriptor: the open file.
+        part_size: bytes of one part; the last one may be smaller.
+        journal: the parts that the file has.
+    """
+
+    store: Store
+    entry: StoredFile
+    descriptor: int
+    part_size: int
+    journal: Journal
+    progress: TransferProgress
+    halt: Halt
 
 
 class Objects:
@@ -127,8 +148,9 @@ class Objects:
                 journal.restart()
                 os.ftruncate(descriptor, 0)
                 _reserve(descriptor, entry.size)
-            self._fill(store, entry, descriptor, part_size, journal, progress, halt)
-            self._verify(store, entry, descriptor, part_size, journal, progress, halt)
+            transfer = _Transfer(store, entry, descriptor, part_size, journal, progress, halt)
+            self._fill(transfer)
+            self._verify(transfer)
             # Before the rename: after a crash of the machine a content under its final name counts as complete.
             os.fsync(descriptor)
             path = self.partial / key
@@ -139,47 +161,31 @@ class Objects:
             # Last: without its journal a partial file would be fetched again from the start.
             journal.remove()
 
-    def _fill(
-        self,
-        store: Store,
-        entry: StoredFile,
-        descriptor: int,
-        part_size: int,
-        journal: Journal,
-        progress: TransferProgress,
-        halt: Halt,
-    ) -> None:
+    def _fill(self, transfer: _Transfer) -> None:
         """Write all parts that the journal does not have."""
-        starts = range(0, entry.size, part_size)
-        progress.skip(sum(min(part_size, entry.size - start) for start in starts if start in journal.done))
+        size, part_size, journal = transfer.entry.size, transfer.part_size, transfer.journal
+        starts = range(0, size, part_size)
+        transfer.progress.skip(sum(min(part_size, size - start) for start in starts if start in journal.done))
 
         def fetch(start: int, inner: Halt) -> None:
-            end = min(start + part_size, entry.size)
+            end = min(start + part_size, size)
             # The threads of all models share this bound, so that many models at once do not open many connections.
             with self._reads:
-                _read_part(store, entry, descriptor, start, end, progress, inner)
+                _read_part(transfer, start, end, inner)
             journal.add(start)
 
-        in_threads((start for start in starts if start not in journal.done), fetch, READS, halt)
+        in_threads((start for start in starts if start not in journal.done), fetch, READS, transfer.halt)
 
-    def _verify(
-        self,
-        store: Store,
-        entry: StoredFile,
-        descriptor: int,
-        part_size: int,
-        journal: Journal,
-        progress: TransferProgress,
-        halt: Halt,
-    ) -> None:
+    def _verify(self, transfer: _Transfer) -> None:
         """Compare with the MD5 sum of the store, where it has one.
 
         An ETag may look like a sum and be none (encrypted files of S3). A content that is the same when it is fetched
         a second time counts as correct.
         """
+        store, entry, descriptor = transfer.store, transfer.entry, transfer.descriptor
         if not entry.md5 or store.identity in self._no_md5:
             return
-        found = md5_of(descriptor, halt)
+        found = md5_of(descriptor, transfer.halt)
         if found == entry.md5:
             return
         logger.warning(
@@ -189,13 +195,13 @@ class Objects:
             found,
             entry.md5,
         )
-        journal.restart()
-        self._fill(store, entry, descriptor, part_size, journal, progress, halt)
-        again = md5_of(descriptor, halt)
+        transfer.journal.restart()
+        self._fill(transfer)
+        again = md5_of(descriptor, transfer.halt)
         if again == entry.md5:
             return
         if again != found:
-            journal.restart()
+            transfer.journal.restart()
             raise StoreError(
                 f"'{entry.path}' of {store.identity} does not arrive whole: two reads have the MD5 sums {found} and "
                 f"{again}, expected {entry.md5}"
@@ -204,9 +210,9 @@ class Objects:
         self._no_md5.add(store.identity)
 
 
-def _read_part(
-    store: Store, entry: StoredFile, descriptor: int, start: int, end: int, progress: TransferProgress, halt: Halt
-) -> None:
+def _read_part(transfer: _Transfer, start: int, end: int, halt: Halt) -> None:
+    """Fetch the bytes from ``start`` to ``end``, until ``halt``."""
+    store, entry = transfer.store, transfer.entry
     for attempt in range(1, ATTEMPTS + 1):
         halt.check()
         try:
@@ -214,14 +220,14 @@ def _read_part(
             for chunk in store.read(entry, start, end):
                 if at + len(chunk) > end:
                     raise ObjectChangedError(f"'{entry.path}' of {store.identity} is larger than listed")
-                _write(descriptor, chunk, at)
+                _write(transfer.descriptor, chunk, at)
                 at += len(chunk)
                 if at < end:
                     # Not behind the last piece: a complete part goes to the journal even if another part failed.
                     halt.check()
             if at < end:
                 raise TruncatedError(f"{store.identity} sent {at - start} bytes of '{entry.path}', not {end - start}")
-            progress.add(end - start)
+            transfer.progress.add(end - start)
             return
         except StoreUnreachableError as error:
             if attempt == ATTEMPTS:

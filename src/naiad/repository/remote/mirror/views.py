@@ -10,13 +10,13 @@ import json
 import logging
 import os
 import shutil
-import threading
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from naiad.repository.local.user_count import UserCount
 from naiad.repository.remote.mirror.locking import FolderLock, Users
 from naiad.repository.remote.mirror.objects import is_intact, stamp
 
@@ -44,8 +44,7 @@ class View:
         self._name = name
         self._folder_lock = lock
         self._users = users
-        self._holders = 1
-        self._holders_lock = threading.Lock()
+        self._user_count = UserCount()
 
     def below(self, path: Path) -> View:
         """The same view with a folder in it as its path. Release one of the two, not both."""
@@ -60,15 +59,11 @@ class View:
 
     def lease(self) -> None:
         """Count one more user."""
-        with self._holders_lock:
-            self._holders += 1
+        self._user_count.add()
 
     def release(self) -> None:
         """Count one user less; the last one allows the folder to be removed."""
-        with self._holders_lock:
-            self._holders -= 1
-            is_last = self._holders == 0
-        if not is_last:
+        if not self._user_count.remove():
             return
         try:
             with self._folder_lock.shared():

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from naiad.execution.worker.reaper import OrphanReaper
+from naiad.processes.reaper import OrphanReaper
 
 FileOrDescriptor = int | None
 # macOS has it from Python 3.13 on.

@@ -17,7 +17,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from naiad.execution.worker import reaper_program as reaper_program
+from naiad.processes import reaper_program as reaper_program
 
 logger = logging.getLogger("naiad")
 
