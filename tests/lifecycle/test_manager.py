@@ -19,11 +19,10 @@ from naiad.errors import ModelLoadError
 from naiad.lifecycle.loading import version_loader as version_loads
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
-from naiad.request import RequestOptions
 from naiad.testing import write_model
-from support.explicit_manager import House, play
-from support.http_application import identity_config, load_repository, run, serving, write_look_up
-from support.loaded_models import Caller, until
+from support.event_loops import run, until
+from support.explicit_manager import House, caller, play
+from support.http_application import identity_config, load_repository, serving, write_look_up
 
 CONFIG = identity_config(("0", "TYPE_FP32", "[ 1 ]"), more="max_batch_size: 4")
 
@@ -39,12 +38,6 @@ def settings(backend: str) -> Mapping[str, str]:
 
 def states(manager: ModelManager) -> dict[str, dict[int, str]]:
     return {n: {v.version: str(v.state) for v in e.versions.values()} for n, e in manager.entries.items()}
-
-
-def caller(value: float) -> Caller:
-    found = Caller(value, options=RequestOptions(("OUTPUT0",), 1))
-    found.inputs = {"INPUT0": found.inputs["x"]}
-    return found
 
 
 def test_what_loads_and_what_does_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

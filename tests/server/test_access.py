@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import queue
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,27 +15,16 @@ import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
 from naiad.testing import RunningServer, read_response, run_to_end, server_environment, serving
+from support.api_keys import hashed
 from support.grpc_peers import CALL_S, calling
 from support.grpc_peers import infer as infer_grpc
-from support.served_models import identity, write_model
 
 PREFIX = "triton-grpc-protocol-"
 BODY = {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1]}]}
 
 
-def hashed(key: str) -> str:
-    return "sha256:" + hashlib.sha256(key.encode()).hexdigest()
-
-
 def bearer(key: str) -> tuple[str, str]:
     return "Authorization", f"Bearer {key}"
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
-    write_model(folder, "same", identity("TYPE_FP32", "-1"))
-    return folder
 
 
 @contextlib.contextmanager

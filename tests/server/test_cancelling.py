@@ -85,7 +85,7 @@ def notes(client: Client) -> Iterator[Callable[[str], str]]:
 
 
 def metric(client: Client, name: str) -> int:
-    page = client.server.request("GET", "/metrics", port=client.server.metrics).body.decode()
+    page = client.server.metrics_page()
     return int(float(next(line for line in page.splitlines() if line.startswith(name)).split()[-1]))
 
 

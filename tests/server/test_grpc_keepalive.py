@@ -15,13 +15,6 @@ from support.grpc_peers import LIVE, Http2Peer, calling, count, infer
 from support.served_models import identity, write_model
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
-    write_model(folder, "same", identity("TYPE_FP32", "-1"))
-    return folder
-
-
 @pytest.mark.slow
 def test_quiet_clients_are_pinged(tmp_path: Path, models: Path) -> None:
     options = ("--grpc-keepalive-time=1000", "--grpc-keepalive-timeout=1000")

@@ -64,7 +64,7 @@ def client(tmp_path: Path, redis: RedisServer) -> Iterator[Client]:
 
 
 def metric(client: Client, name: str) -> float:
-    page = client.server.request("GET", "/metrics", port=client.server.metrics).body.decode()
+    page = client.server.metrics_page()
     return float(next(line for line in page.splitlines() if line.startswith(name)).split()[-1])
 
 

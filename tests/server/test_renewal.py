@@ -16,23 +16,11 @@ import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
 from naiad.testing import RESPONSE_S, RunningServer, read_response, request_bytes, serving, wait_until
-from server.test_access import bearer, hashed
-from support.certificates import Authority, Identity, new_authority
+from server.test_access import bearer
+from support.api_keys import hashed
+from support.certificates import Authority, Identity
 from support.grpc_peers import calling
-from support.served_models import identity, write_model
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
-    write_model(folder, "same", identity("TYPE_FP32", "-1"))
-    return folder
-
-
-def put(path: Path, text: str) -> None:
-    new = path.with_suffix(".new")
-    new.write_text(text)
-    os.replace(new, path)
+from support.replaced_files import put
 
 
 def read_again(server: RunningServer, what: str) -> None:
@@ -109,11 +97,6 @@ def serial(url: str, authority: Authority) -> int:
         found = secure.getpeercert()
         assert found is not None
         return int(str(found["serialNumber"]), 16)
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return new_authority(tmp_path_factory.mktemp("certificates"), "authority")
 
 
 def install(identity_: Identity, folder: Path) -> tuple[Path, Path]:

@@ -68,7 +68,7 @@ def test_an_equal_request_is_answered_without_the_model_over_both_protocols(clie
     found = counts(client, model)
     assert (found["success"], found["queue"], found["cache_hit"], found["cache_miss"]) == (4, 4, 2, 2)
     assert (found["inferences"], found["executions"], found["compute_infer"]) == (2, 2, 2)
-    page = client.server.request("GET", "/metrics", port=client.server.metrics).body.decode()
+    page = client.server.metrics_page()
     assert f'nv_cache_num_hits_per_model{{model="{model}",version="1"}} 2' in page
     assert f'nv_cache_num_misses_per_model{{model="{model}",version="1"}} 2' in page
     assert "nv_cache_num_entries 2\n" in page

@@ -463,7 +463,7 @@ def test_one_input_in_a_region_and_one_beside(caller: Caller, columns: int, in_r
 
 
 def runs_one(server: RunningServer) -> bool:
-    page = server.request("GET", "/metrics", port=server.metrics).body.decode()
+    page = server.metrics_page()
     waits_none = 'nv_inference_pending_request_count{model="gate",version="1"} 0\n'
     return "\nnaiad_requests_in_flight 1\n" in page and waits_none in page
 

@@ -40,7 +40,7 @@ def tensor(shape: list[int], name: str = "INPUT0", datatype: str = "INT32") -> t
 
 def failures(server: RunningServer, model: str) -> dict[str, float]:
     """The failures of the metrics by reason."""
-    page = server.request("GET", "/metrics", port=server.metrics).body.decode()
+    page = server.metrics_page()
     lines = [x for x in page.splitlines() if x.startswith("nv_inference_request_failure") and f'"{model}"' in x]
     return {line.split('reason="')[1].split('"')[0]: float(line.split()[-1]) for line in lines}
 

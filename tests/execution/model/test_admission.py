@@ -15,9 +15,8 @@ from naiad.config.spec import BatchingSpec
 from naiad.errors import NaiadError, QueueFullError
 from naiad.request import OBJECT_BYTES, InferRequest, RequestOptions, memory_of
 from naiad.scheduling.admission import RequestBudget
-from support.loaded_models import WAIT_S, Caller, loaded, negate, run, spec, until
-
-POISON = 666.0
+from support.event_loops import WAIT_S, run, until
+from support.loaded_models import POISON, Caller, loaded, negate, picky, spec
 
 
 class Fussy(Caller):
@@ -103,12 +102,6 @@ def test_one_model_leaves_room_for_others() -> None:
             assert (budget.requests, budget.bytes) == (0, 0)
 
     run(test())
-
-
-def picky(inputs: Arrays, outputs: object) -> Arrays:
-    if POISON in inputs["x"]:
-        raise RuntimeError("poisoned")
-    return negate(inputs, ("y",))
 
 
 @pytest.mark.parametrize("ordered", [False, True])

@@ -11,7 +11,7 @@ import pytest
 
 from naiad.errors import InvalidArgumentError, ServerStoppingError, UnavailableError
 from naiad.lifecycle.state.operations import MAX_WAITING, Operation, Operations
-from support.http_application import run
+from support.event_loops import run
 
 
 async def settle(*works: Coroutine[Any, Any, Any]) -> list[asyncio.Task[Any]]:
