@@ -371,14 +371,22 @@ def test_models_of_the_start_have_agents_too(tmp_path: Path) -> None:
 
 def test_the_end_does_not_wait_for_an_agent_that_never_returns(tmp_path: Path) -> None:
     """It unloads in a thread that nobody waits for longer than the end may take."""
-    text = "import time\nclass RepositoryAgent:\n def act(self, call):\n  if call.action == 'UNLOAD': time.sleep(3)"
+    go_on = tmp_path / "go on"
+    text = f"""
+import os, time
+class RepositoryAgent:
+    def act(self, call):
+        while call.action == 'UNLOAD' and not os.path.exists({str(go_on)!r}):
+            time.sleep(0.01)
+"""
 
     async def test() -> None:
         found = AgentHouse(tmp_path)
         found.agent("mine", text)
         found.write("m", CONFIG + engage("mine"))
         await found.manager.load_model("m")
-        assert not await asyncio.wait_for(found.manager.unload_all(0.1), 2)
+        assert not await asyncio.wait_for(found.manager.unload_all(0.1), 20)
+        go_on.touch()
 
     run(test())
 

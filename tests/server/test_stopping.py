@@ -64,8 +64,8 @@ def test_the_exit_timeout_cuts_off(tmp_path: Path) -> None:
         server.wait_pending("slow", 0)
         begun = time.monotonic()
         server.signal()
-        assert server.wait_exit(10) == 1
-        assert 0.9 < time.monotonic() - begun < 5
+        assert server.wait_exit(15) == 1
+        assert 0.9 < time.monotonic() - begun < 15
         assert "Exit timeout expired. Exiting immediately." in server.log
 
 

@@ -488,9 +488,9 @@ def test_closing_with_stuck_instances_takes_the_time_limit_once() -> None:
             model.submit(caller)
         await until(lambda: len(gate.batches) == 4)
         begun = time.monotonic()
-        assert not model.close(0.5)
+        assert not model.close(2)
         # Four times that, if it were for each of them.
-        assert time.monotonic() - begun < 1.75
+        assert time.monotonic() - begun < 7.5
         assert backend.closed == 0
         gate.open.set()
         assert await answers(callers) == [[-float(i)] for i in range(4)]
