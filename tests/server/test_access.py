@@ -18,6 +18,7 @@ from naiad.testing import RunningServer, read_response, run_to_end, server_envir
 from support.api_keys import hashed
 from support.grpc_peers import CALL_S, calling
 from support.grpc_peers import infer as infer_grpc
+from support.served_transports import TRANSPORTS
 
 PREFIX = "triton-grpc-protocol-"
 BODY = {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1]}]}
@@ -36,7 +37,7 @@ def refused(code: str, text: str) -> Iterator[None]:
     assert text in raised.value.message()
 
 
-@pytest.fixture(scope="module", params=["naiad", "grpcio"])
+@pytest.fixture(scope="module", params=TRANSPORTS)
 def restricted(request: pytest.FixtureRequest, models: Path, tmp_path_factory: pytest.TempPathFactory):
     options = (
         "--http-restricted-api=model-repository,statistics:Admin-Key=s3cret",
@@ -139,7 +140,7 @@ def stream(server: RunningServer, headers: dict[str, str] | None, count: int) ->
     return found
 
 
-@pytest.fixture(scope="module", params=["naiad", "grpcio"])
+@pytest.fixture(scope="module", params=TRANSPORTS)
 def keyed(request: pytest.FixtureRequest, models: Path, tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("keys")
     file = folder / "keys"

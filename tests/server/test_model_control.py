@@ -43,6 +43,15 @@ def server(repository: Path, tmp_path: Path) -> Iterator[RunningServer]:
         assert "Traceback" not in running.log
 
 
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server for the tests that change no model."""
+    folder = tmp_path_factory.mktemp("unchanged")
+    write_model(folder / "models", "second", identity())
+    with serving(folder / "log", folder / "models", EXPLICIT) as running:
+        yield running
+
+
 @pytest.fixture(params=["http", "grpc"])
 def client(server: RunningServer, request: pytest.FixtureRequest) -> Iterator[Any]:
     module = tritonclient.http if request.param == "http" else tritonclient.grpc
@@ -161,8 +170,8 @@ def test_answers_over_http(server: RunningServer) -> None:
         ("unload", b'{"parameters": {"unload_dependents": true}}', 200, ""),
     ],
 )
-def test_bodies_over_http(server: RunningServer, verb: str, body: bytes, status: int, text: str) -> None:
-    answer = server.post(f"/v2/repository/models/second/{verb}", body)
+def test_bodies_over_http(unchanged: RunningServer, verb: str, body: bytes, status: int, text: str) -> None:
+    answer = unchanged.post(f"/v2/repository/models/second/{verb}", body)
     assert answer.status == status
     assert text in answer.body.decode()
 

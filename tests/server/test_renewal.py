@@ -21,6 +21,7 @@ from support.api_keys import hashed
 from support.certificates import Authority, Identity
 from support.grpc_peers import calling
 from support.replaced_files import put
+from support.served_transports import TRANSPORTS
 
 
 def read_again(server: RunningServer, what: str) -> None:
@@ -52,7 +53,7 @@ def grpc_status(client: tritonclient.grpc.InferenceServerClient, key: str) -> st
     return "OK"
 
 
-@pytest.mark.parametrize("transport", ["naiad", "grpcio"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_keys_come_and_go_on_open_connections(tmp_path: Path, models: Path, transport: str) -> None:
     keys = tmp_path / "keys"
     put(keys, f"old infer {hashed('old')}\nstays infer {hashed('stays')} rate=0.001 burst=2\n")
@@ -115,7 +116,7 @@ def secured(server: RunningServer, authority: Authority) -> Iterator[ssl.SSLSock
         yield secure
 
 
-@pytest.mark.parametrize("transport", ["naiad", "grpcio"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_new_connections_get_the_new_certificate(
     tmp_path: Path, models: Path, authority: Authority, transport: str
 ) -> None:
