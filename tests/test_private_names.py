@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 
 from support.source_tree import ROOT
 
@@ -66,14 +67,15 @@ def is_access(function: ast.expr) -> bool:
     return name in ("getattr", "setattr", "delattr", "hasattr")
 
 
-def found() -> set[tuple[str, str]]:
+@cache
+def found() -> frozenset[tuple[str, str]]:
     """Every private name that a file of the tests uses, in the form of ``LEFT``."""
-    return {
+    return frozenset(
         (path.relative_to(TESTS).as_posix(), name)
         for path in sorted(TESTS.rglob("*.py"))
         for name in foreign_names(ast.parse(path.read_text(encoding="utf-8")))
         if is_private(name)
-    }
+    )
 
 
 def test_no_private_name_is_used_but_those_that_are_left() -> None:
