@@ -190,7 +190,8 @@ class ModelManager:
         Where namespaces let names repeat, all models of the name are loaded, and ``overrides`` needs a single one.
 
         Versions that serve are replaced once the new ones are loaded, and stay when these cannot be. Nothing happens
-        when the model serves, its files are the same and nothing is overridden.
+        when the model serves, its files are the same and nothing is overridden; or when it is an ensemble that was
+        unloaded because its members changed, its files are the same, and its members still do not fit.
 
         Raises:
             UnavailableError: the server does not run in explicit mode, or too many operations are queued.
@@ -248,7 +249,8 @@ class ModelManager:
             # A request says nothing about its files, which may still be copied there.
             await in_thread(wait_until_still, self._catalog, name, operation.check_wanted)
         before = self.entries.get(name)
-        known = before.files if before is not None and before.serving and not overrides else None
+        files = before.files if before is not None and not overrides else None
+        known = files if before is not None and before.serving else None
         # A model that serves is not replaced by a copy of unknown age.
         may_be_old = before is None or not before.serving
         find = partial(self._settings.finder.find, self._catalog, name, overrides, known, may_be_old)
@@ -257,6 +259,11 @@ class ModelManager:
             # An ensemble with borrowed members is loaded all the same: those of its own namespace may have come.
             if found.files is not None and found.files == known and not self._ensembles.borrows(name):
                 note(entry.ready(), "")
+                return
+            is_unchanged = found.files is not None and found.files == files
+            # A request on demand needs the reason as an error.
+            if is_unchanged and not only_missing and (problem := self._ensembles.misfit(name)):
+                logger.warning("'%s' stays unloaded, nothing of it has changed: %s", name, problem)
                 return
             kept = await in_thread(unchanged_versions, entry.read, known, found)
             await self._take_up(entry, found, operation, kept)
@@ -376,7 +383,8 @@ class ModelManager:
             if is_tried or not (self._is_explicit or self.loadable_key(name)):
                 return False
             await self._load_found(name, NO_OVERRIDES, False, operation)
-            return True
+            entry = self.entries.get(name)
+            return entry is not None and entry.serving is not None
 
     async def key_within(self, name: str, namespace: str) -> str:
         own = f"{namespace}/{name}"
@@ -397,10 +405,10 @@ class ModelManager:
 
     def retire_ensemble(self, entry: ModelEntry, version: VersionEntry, problem: NaiadError) -> None:
         logger.warning("unloading '%s' version %d: %s", entry.name, version.version, problem)
-        entry.files = None
         # A missing member counts as an unload, any other problem as a failed load (``VersionEntry.was_unloaded``).
         if isinstance(problem, MissingMemberError):
             version.reason_gone = f"{UNLOADED}: {problem}"
+            entry.files = None
         else:
             entry.problem = problem
         self.versions.retire(entry, version)

@@ -255,6 +255,7 @@ def _load_settings(
         budget=budget,
         limits=_rate_limits(options),
         auto_warmup=options.auto_warmup,
+        gpu_fallback=options.gpu_fallback == "cpu",
         retries=options.model_load_retry_count,
         agents=AgentDirectory(Path(options.repoagent_directory), options.repoagent_timeout_secs),
     )

@@ -347,12 +347,23 @@ class Ensembles:
 
     def _fits(self, spec: ModelSpec) -> bool:
         """Whether an ensemble could be loaded with the models that are there."""
+        return self._problem(spec) is None
+
+    def misfit(self, name: str) -> str:
+        """Why an ensemble does not fit the models of its steps, which all serve; "" where loading it may help."""
+        written = self._lacking.get(name)
+        problem = None if written is None else self._problem(self._with_own(name, written))
+        # A member that is missing is loaded with its ensemble, and routes may lead somewhere again.
+        return "" if isinstance(problem, (MissingMemberError, UnavailableError)) else str(problem or "")
+
+    def _problem(self, spec: ModelSpec) -> EnsembleError | UnavailableError | None:
+        """Why an ensemble could not be loaded with the models that are there, None if it could."""
         try:
             self._check(spec, {})
             build(spec, self._specs(spec))
-        except (EnsembleError, UnavailableError):
-            return False
-        return True
+        except (EnsembleError, UnavailableError) as error:
+            return error
+        return None
 
     def _specs(self, spec: ModelSpec) -> list[ModelSpec]:
         """The specifications of the models of all steps, which all serve.
