@@ -31,6 +31,12 @@ FOLDER = pytest.StashKey[Path]()
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """For ``-n logical``: one worker more than there are cores. Tests wait for processes and for time to pass."""
+    return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Pass the shared folder to a worker of pytest-xdist."""
     stash = node.config.stash
@@ -43,6 +49,8 @@ def pytest_configure_node(node: Any) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Open the lock in a worker of pytest-xdist, and give the worker a temporary folder of its own."""
+    # Until all is collected: what comes by then stays.
+    gc.disable()
     given = getattr(config, "workerinput", {})
     if "folder" in given:
         config.stash[LOCK] = MachineLock(Path(given["folder"]))
@@ -55,6 +63,7 @@ def pytest_collection_finish() -> None:
     """Keep ten thousand tests and their modules out of every later collection of garbage."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

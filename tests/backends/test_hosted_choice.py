@@ -16,6 +16,7 @@ from naiad.backends.python.backend import PythonBackend
 from naiad.errors import BackendUnavailableError, ModelLoadError
 from naiad.execution.worker.shared_process import SharedProcesses
 from support.backend_contract import config, context
+from support.config_texts import parameter
 
 
 def create(tmp_path: Path, text: str = "", backend: str = "identity", **settings: str) -> Backend:
@@ -23,18 +24,14 @@ def create(tmp_path: Path, text: str = "", backend: str = "identity", **settings
     return choice.create(backend, at, config(text), SharedProcesses())
 
 
-def parameter(value: str) -> str:
-    return f'parameters {{ key: "execution" value {{ string_value: "{value}" }} }}'
-
-
 def execution(backend: Backend) -> Any:
     assert isinstance(backend, OutOfProcessBackend)
-    return backend._execution
+    return backend.execution
 
 
 def test_nothing_said_is_a_thread(tmp_path: Path) -> None:
     assert isinstance(create(tmp_path), IdentityBackend)
-    assert isinstance(create(tmp_path, parameter("thread")), IdentityBackend)
+    assert isinstance(create(tmp_path, parameter("execution", "thread")), IdentityBackend)
 
 
 @pytest.mark.parametrize(
@@ -42,27 +39,30 @@ def test_nothing_said_is_a_thread(tmp_path: Path) -> None:
     [("process", "process", ""), ("shared", "shared", ""), ("shared:big-ones_2.0", "shared", "big-ones_2.0")],
 )
 def test_a_parameter_or_a_setting_says_so(tmp_path: Path, text: str, way: str, group: str) -> None:
-    for found in (create(tmp_path, parameter(text)), create(tmp_path, execution=text)):
+    for found in (create(tmp_path, parameter("execution", text)), create(tmp_path, execution=text)):
         assert execution(found) == choice.Execution(way, group)
 
 
 def test_the_parameter_counts_before_the_setting(tmp_path: Path) -> None:
-    assert isinstance(create(tmp_path, parameter("thread"), execution="process"), IdentityBackend)
-    assert execution(create(tmp_path, parameter("shared"), execution="process")).mode == "shared"
+    assert isinstance(create(tmp_path, parameter("execution", "thread"), execution="process"), IdentityBackend)
+    assert execution(create(tmp_path, parameter("execution", "shared"), execution="process")).mode == "shared"
 
 
 @pytest.mark.parametrize("text", ["", "Process", "threads", "shared:", "shared:a b", "shared:" + "a" * 65, "process:a"])
 def test_a_wrong_value_names_the_three(tmp_path: Path, text: str) -> None:
     expected = r'expected "thread", "process" or "shared"'
     with pytest.raises(ModelLoadError, match=rf"model 'm': parameter 'execution' is \"{text}\", {expected}"):
-        create(tmp_path, parameter(text))
+        create(tmp_path, parameter("execution", text))
     with pytest.raises(ModelLoadError, match=f"model 'm': backend config setting 'execution' .*{expected}"):
         create(tmp_path, execution=text)
 
 
 def test_python_models_are_processes_whatever_the_default(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "naiad")
-    for found in (create(tmp_path, parameter("process"), "python"), create(tmp_path, "", "python", execution="thread")):
+    for found in (
+        create(tmp_path, parameter("execution", "process"), "python"),
+        create(tmp_path, "", "python", execution="thread"),
+    ):
         assert isinstance(found, PythonBackend)
     assert caplog.text == ""
     assert isinstance(create(tmp_path, "", "python", execution="shared"), PythonBackend)
@@ -72,15 +72,15 @@ def test_python_models_are_processes_whatever_the_default(tmp_path: Path, caplog
 @pytest.mark.parametrize("text", ["thread", "shared", "shared:a"])
 def test_python_models_cannot_be_anything_else(tmp_path: Path, text: str) -> None:
     with pytest.raises(ModelLoadError, match='expected "process" or nothing: each instance of a Python model is a'):
-        create(tmp_path, parameter(text), "python")
+        create(tmp_path, parameter("execution", text), "python")
 
 
 def test_an_unknown_backend_is_one_in_every_way(tmp_path: Path) -> None:
     for text in ("thread", "process"):
         with pytest.raises(BackendUnavailableError, match=r"unknown backend 'identit'; known are: .*did you mean"):
-            create(tmp_path, parameter(text), "identit", backend_directory=str(tmp_path))
+            create(tmp_path, parameter("execution", text), "identit", backend_directory=str(tmp_path))
 
 
 def test_a_setting_that_is_no_number(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match="'stub-timeout-seconds' is \"soon\", expected a whole number"):
-        create(tmp_path, parameter("process"), stub_timeout_seconds="soon")
+        create(tmp_path, parameter("execution", "process"), stub_timeout_seconds="soon")

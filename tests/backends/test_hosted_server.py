@@ -63,7 +63,7 @@ def test_a_default_for_all_models(tmp_path: Path) -> None:
 def reasons(repository: Path, log: Path, *arguments: object) -> dict[str, str]:
     """Why each model of a repository is not there."""
     with serving(log, "--model-repository", repository, "--exit-on-error=false", *arguments) as server:
-        index = server.post("/v2/repository/index", {}).json()
+        index = server.index()
     return {str(model["name"]): str(model.get("reason", "")) for model in index}
 
 

@@ -9,6 +9,7 @@ import pytest
 from naiad.errors import ModelLoadError
 from naiad.tensor.dtypes import BY_WIRE
 from support.backend_contract import BackendContract, Case, context, group, running, spec, started, values
+from support.config_texts import parameters
 
 ECHO = """backend: "identity" max_batch_size: 8
 input [ {{ name: "A" data_type: {0} dims: 3 }}, {{ name: "B" data_type: {0} dims: 3 }} ]
@@ -23,10 +24,6 @@ class TestContract(BackendContract):
         a, b = values(wire, (rows, 3), 1), values(wire, (rows, 3), 2)
         model = spec(ECHO.format(BY_WIRE[wire].config))
         return Case(context(folder / "none"), model, {"A": a, "B": b}, {"X": a, "Y": b})
-
-
-def parameters(**values: str) -> str:
-    return " ".join(f'parameters {{ key: "{k}" value {{ string_value: "{v}" }} }}' for k, v in values.items())
 
 
 def one(text: str = "", output: str = "TYPE_FP32 dims: 2") -> str:

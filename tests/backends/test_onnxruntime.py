@@ -13,6 +13,7 @@ from naiad.errors import BackendError, InvalidArgumentError, ModelLoadError
 from naiad.tensor.dtypes import BY_WIRE
 from support import onnx_models
 from support.backend_contract import BackendContract, Case, assert_same, context, group, running, spec, started, values
+from support.config_texts import parameter
 
 ECHO = """backend: "onnxruntime" max_batch_size: 8
 input [ {{ name: "A" data_type: {0} dims: 3 }}, {{ name: "B" data_type: {0} dims: 3 }} ]
@@ -29,10 +30,6 @@ class TestContract(BackendContract):
         path = onnx_models.echo(folder / "model.onnx", wire)
         a, b = values(wire, (rows, 3), 1), values(wire, (rows, 3), 2)
         return Case(context(path), spec(ECHO.format(BY_WIRE[wire].config)), {"A": a, "B": b}, {"X": a, "Y": b})
-
-
-def parameter(name: str, value: str) -> str:
-    return f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }} '
 
 
 def load(path: Path, text: str, **settings: str) -> None:

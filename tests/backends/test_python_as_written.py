@@ -14,6 +14,7 @@ import tritonclient.grpc
 from naiad.testing import wait_until
 from support.python_models import DOUBLES, Client, client_of, write_python_model
 from support.source_tree import ROOT
+from support.triton_inputs import input_of
 
 SEEN_S = 5.0
 RESHAPED = """
@@ -89,12 +90,6 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield found
 
 
-def given(name: str, array: np.ndarray, datatype: str = "FP32") -> tritonclient.grpc.InferInput:
-    made = tritonclient.grpc.InferInput(name, array.shape, datatype)
-    made.set_data_from_numpy(array)
-    return made
-
-
 @pytest.mark.parametrize("items", [1, 3, 2000])
 @pytest.mark.parametrize("rows", [0, 1, 5])
 def test_a_model_sees_the_reshaped_tensors(client: Client, rows: int, items: int) -> None:
@@ -102,7 +97,7 @@ def test_a_model_sees_the_reshaped_tensors(client: Client, rows: int, items: int
     x = np.arange(np.prod(lead, dtype=int) * items * 4, dtype=np.float32).reshape(*lead, items, 4)
     s = np.full((*lead, 1), 2, np.float32)
     for _ in range(2):
-        answer = client.grpc.infer(model, [given("X", x), given("S", s)])
+        answer = client.grpc.infer(model, [input_of(tritonclient.grpc, "X", x), input_of(tritonclient.grpc, "S", s)])
         seen = [*lead, items, 2, 2, *scale]
         assert answer.as_numpy("SEEN").reshape(-1, len(seen)).tolist() == [seen] * max(rows, 1)
         assert np.array_equal(answer.as_numpy("Y"), 2 * x)
@@ -110,7 +105,13 @@ def test_a_model_sees_the_reshaped_tensors(client: Client, rows: int, items: int
 
 def test_a_called_model_is_named_by_an_element_of_a_tensor(client: Client) -> None:
     x = np.arange(3, dtype=np.float32)
-    answer = client.grpc.infer("calls", [given("X", x), given("MODEL", np.array([b"doubles"], object), "BYTES")])
+    answer = client.grpc.infer(
+        "calls",
+        [
+            input_of(tritonclient.grpc, "X", x),
+            input_of(tritonclient.grpc, "MODEL", np.array([b"doubles"], object), "BYTES"),
+        ],
+    )
     assert np.array_equal(answer.as_numpy("Y"), 2 * x)
 
 

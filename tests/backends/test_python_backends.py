@@ -257,7 +257,7 @@ def test_a_backend_that_cannot_be_loaded_names_its_file(tmp_path: Path) -> None:
         tmp_path / "log",
         *("--model-repository", tmp_path / "models", "--backend-directory", tmp_path / "b", "--exit-on-error=false"),
     ) as server:
-        (row,) = server.post("/v2/repository/index", {}).json()
+        (row,) = server.index()
     assert "no such library" in row["reason"]
     assert str(tmp_path / "b" / "broken" / "model.py") in row["reason"]
 

@@ -17,6 +17,7 @@ from tritonclient.utils import InferenceServerException
 
 from naiad.execution.worker.readiness import LIMIT_S, WorkerReadiness
 from naiad.testing import wait_until
+from naiad.worker.ipc.frames import FRAME
 from support.python_models import DOUBLES, MISBEHAVES, REPEATS, Client, client_of, write_python_model
 
 READY_S = 15.0
@@ -309,11 +310,11 @@ def test_readiness_without_an_answer() -> None:
     assert readiness.beat(10.0)
     assert readiness.beat(10.0 + LIMIT_S)
     assert readiness.problem == ""
-    assert readiness.beat(10.1 + LIMIT_S)
+    _, _, asked = FRAME.unpack(readiness.beat(10.1 + LIMIT_S))
     assert readiness.problem == "Model 'a_0_0' is not ready (user-defined check failed)."
-    readiness.take(readiness._last_checked, {"ready": True})
+    readiness.take(asked, {"ready": True})
     assert readiness.problem == ""
-    assert readiness.beat(10.2 + LIMIT_S)
-    readiness.take(readiness._last_checked, {"error": "no luck"})
+    _, _, asked = FRAME.unpack(readiness.beat(10.2 + LIMIT_S))
+    readiness.take(asked, {"error": "no luck"})
     assert readiness.problem
     assert WorkerReadiness("a_0_0", False).beat(1.0) == b""

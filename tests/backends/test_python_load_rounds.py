@@ -73,7 +73,7 @@ def test_two_hundred_rounds_leave_nothing_behind(tmp_path: Path) -> None:
             post("unload", {"unload_dependents": number % 2 == 0})
 
         def is_gone() -> bool:
-            rows = server.post("/v2/repository/index", {}).json()
+            rows = server.index()
             return rows == [{"name": "doubles", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"}]
 
         for number in range(WARM_ROUNDS):

@@ -96,7 +96,7 @@ def operate(client: Client, do: str, name: str, **more: str | bool) -> float:
 
 def state(client: Client, name: str) -> tuple[str, str]:
     """State and reason of the only version of a model."""
-    rows = [r for r in client.server.post("/v2/repository/index", {}).json() if r["name"] == name]
+    rows = [r for r in client.server.index() if r["name"] == name]
     assert len(rows) == 1
     return rows[0].get("state", ""), rows[0].get("reason", "")
 

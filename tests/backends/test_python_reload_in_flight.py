@@ -13,6 +13,7 @@ import tritonclient.grpc
 
 from naiad.testing import read_response, request_bytes, wait_until
 from support.python_models import DOUBLES, Client, client_of, write_python_model
+from support.triton_inputs import input_of
 
 # Sends as many responses as its input says, and the second one only when there is such a file.
 WAITS = """
@@ -56,9 +57,7 @@ def load_anew(client: Client, repository: Path, name: str) -> None:
 
 
 def given(*values: float) -> Any:
-    found = tritonclient.grpc.InferInput("X", [len(values)], "FP32")
-    found.set_data_from_numpy(np.array(values, np.float32))
-    return found
+    return input_of(tritonclient.grpc, "X", np.array(values, np.float32))
 
 
 def test_streams_and_calls_of_the_earlier_copy_go_on(tmp_path: Path) -> None:

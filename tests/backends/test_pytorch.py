@@ -27,6 +27,7 @@ from support.backend_contract import (  # noqa: E402
     started,
     values,
 )
+from support.config_texts import parameter  # noqa: E402
 
 ECHO = """platform: "pytorch_libtorch" max_batch_size: 8
 input [ {{ name: "A" data_type: {0} dims: {1} }}, {{ name: "B" data_type: {0} dims: {1} }} ]
@@ -51,10 +52,6 @@ def io(inputs: str, outputs: str, extra: str = "max_batch_size: 8 ", dims: str =
     text = "".join(f'input {{ name: "{n}" data_type: TYPE_FP32 {dims} }} ' for n in inputs.split())
     text += "".join(f'output {{ name: "{n}" data_type: TYPE_FP32 {dims} }} ' for n in outputs.split())
     return text + extra
-
-
-def parameter(name: str, value: str) -> str:
-    return f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }} '
 
 
 def run(path: Path, text: str, inputs: Arrays, *outputs: str) -> list[np.ndarray]:

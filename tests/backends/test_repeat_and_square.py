@@ -15,6 +15,7 @@ import pytest
 from naiad.backend_api.decoupled import DecoupledBackend, Delay, Step
 from naiad.errors import CancelledError, InvalidArgumentError, ModelLoadError, UnknownError
 from support.backend_contract import context, group, spec, started
+from support.config_texts import parameters
 
 DECOUPLED = " model_transaction_policy { decoupled: true }"
 REPEAT = """backend: "repeat"
@@ -29,10 +30,6 @@ input { name: "IN" data_type: TYPE_INT32 dims: 1 } output { name: "OUT" data_typ
 
 class Asker:
     is_cancelled = False
-
-
-def parameters(**values: int | str) -> str:
-    return " ".join(f'parameters {{ key: "{k}" value {{ string_value: "{v}" }} }}' for k, v in values.items())
 
 
 def steps(text: str, inputs: dict[str, Any], outputs: Sequence[str], asker: Any = None, take: int = 100) -> list[Step]:

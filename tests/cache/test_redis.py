@@ -121,7 +121,7 @@ def test_the_end_waits_for_no_redis_that_hangs(redis: RedisServer) -> None:
     assert results.look_up(cache, "k")
     begun = time.monotonic()
     cache.close()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20
     wait_until(lambda: threading.active_count() == before, 10, "its thread ends")
     assert results.found == {"k": None}
     assert not results.look_up(cache, "k")

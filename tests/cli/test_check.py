@@ -276,7 +276,7 @@ def test_initialize_runs_as_in_a_server_and_finalize_after_it(
 def test_an_initialize_that_takes_long_is_ended_and_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("naiad.backends.python.backend._TRIAL_S", 1)
+    monkeypatch.setattr("naiad.backends.python.backend.TRIAL_S", 1)
     python_model(tmp_path, "import threading\nthreading.Event().wait(100)")
     assert check(tmp_path) == 0
     shown = capsys.readouterr().out

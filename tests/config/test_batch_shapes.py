@@ -19,6 +19,7 @@ from naiad.config.pad_calls import PadCallError, read_pad, read_unpad
 from naiad.config.spec import ModelSpec
 from naiad.config.validate import validate
 from naiad.tensor.dtypes import BY_WIRE
+from support.config_texts import parameter
 
 FP32 = BY_WIRE["FP32"]
 
@@ -153,10 +154,6 @@ BASE = """
 name: "m" backend: "%s" max_batch_size: %d dynamic_batching { }
 input { name: "X" data_type: TYPE_FP32 dims: [ -1 ] %s } input { name: "F" data_type: TYPE_FP32 dims: [ 4 ] %s }
 output { name: "Y" data_type: TYPE_FP32 dims: [ %s ] } %s"""
-
-
-def parameter(key: str, value: str) -> str:
-    return f"parameters {{ key: '{key}' value {{ string_value: '{value}' }} }} "
 
 
 def parsed(more: str = "", backend: str = "identity", size: int = 8, x: str = "", f: str = "", y: str = "1") -> Any:

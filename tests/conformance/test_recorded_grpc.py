@@ -19,10 +19,10 @@ import pytest
 from conformance.recorded_models import write_repository
 from conformance.replay_grpc import OWN, answer, load
 from naiad.testing import RunningServer, serving
+from support.served_transports import TRANSPORTS
 
 HERE = Path(__file__).parent
 GROUPS = ("describe", "infer", "errors", "types", "stream")
-TRANSPORTS = ("naiad", "grpcio")
 BROKEN = 'backend: "nonesuch"'
 
 CASES = [case for group in GROUPS for case in load(group)]

@@ -20,9 +20,9 @@ import pytest
 from conformance import replay_grpc, replay_http
 from conformance.recorded_python_models import write_repository
 from naiad.testing import RunningServer, serving
+from support.served_transports import TRANSPORTS
 
 PLACE = re.compile(r"\S*/(\w+/\d+/model\.py)\(\d+\)")
-TRANSPORTS = ("naiad", "grpcio")
 GENERATE = replay_http.load("generate")
 HERE = Path(__file__).parent
 MEANT: dict[str, dict[str, Any]] = json.loads((HERE / "meant_generate.json").read_text(encoding="utf-8"))

@@ -20,8 +20,8 @@ import pytest
 from conformance import replay_grpc, replay_http
 from naiad.testing import RunningServer, serving
 from support.served_models import SUM_AND_DIFFERENCE, write_model
+from support.served_transports import TRANSPORTS
 
-TRANSPORTS = ("naiad", "grpcio")
 HERE = Path(__file__).parent
 MEANT: dict[str, dict[str, Any]] = json.loads((HERE / "meant_regions.json").read_text(encoding="utf-8"))
 CONFIG = 'backend: "onnxruntime"'

@@ -14,8 +14,7 @@ import pytest
 from conformance import replay_grpc, replay_http
 from naiad.testing import RunningServer, serving
 from support.served_models import identity, write_model
-
-TRANSPORTS = ("naiad", "grpcio")
+from support.served_transports import TRANSPORTS
 
 
 def start(tmp_path_factory: pytest.TempPathFactory, *options: object) -> Iterator[RunningServer]:

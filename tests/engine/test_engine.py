@@ -13,7 +13,9 @@ from naiad.errors import InvalidArgumentError, ModelLoadError, NaiadError, NotFo
 from naiad.lifecycle.state.states import ModelState
 from naiad.testing import write_model
 from naiad.version import __version__
-from support.http_application import House, identity_config, load_repository, run, serving
+from support import event_loops
+from support.event_loops import run
+from support.http_application import House, identity_config, load_repository, serving
 
 CONFIG = identity_config(("0", "TYPE_FP32", "[ -1 ]"), ("1", "TYPE_STRING", "[ 1 ]"), more="max_batch_size: 4")
 
@@ -32,11 +34,10 @@ def bad(repository: Path) -> None:
 
 
 def play(repository: Path, scenario: Callable[[House], Any], strict: bool = True) -> None:
-    async def test() -> None:
-        async with serving(repository, strict) as house:
-            scenario(house)
+    async def test(house: House) -> None:
+        scenario(house)
 
-    run(test())
+    event_loops.play(serving(repository, strict), test)
 
 
 def refused(call: Callable[[], object]) -> NaiadError:

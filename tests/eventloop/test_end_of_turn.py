@@ -12,7 +12,7 @@ from weakref import ref
 from naiad.eventloop.end_of_turn import end_of_turn_queue
 from naiad.execution.worker.channel import WorkerChannel
 from naiad.worker.ipc.frames import DONE, FRAME, PONG
-from support.loaded_models import run
+from support.event_loops import run
 
 Take = Callable[[int, int, bytearray], object]
 

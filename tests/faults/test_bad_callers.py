@@ -46,7 +46,7 @@ def assert_serves(server: RunningServer) -> None:
     """A good request is answered, and soon."""
     begun = time.monotonic()
     assert server.infer("same", numbers([1, -2])).json()["outputs"][0]["data"] == [1, -2]
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 15
 
 
 def test_good_requests_beside_bad_ones_in_the_same_batches(server: RunningServer) -> None:

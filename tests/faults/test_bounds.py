@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.grpc import service_pb2
 
 from naiad.frontends.http.json_worker.pool import MANY_VALUES
 from naiad.testing import HttpResponse, RunningServer, read_response, request_bytes, serving
@@ -46,12 +46,6 @@ def serves_and_grew_little(server: RunningServer) -> Iterator[None]:
     yield
     assert server.infer("same", numbers([1, -2])).json()["outputs"][0]["data"] == [1, -2]
     assert server.memory_bytes() - before < 150 * MEGABYTE
-
-
-@pytest.fixture(scope="module")
-def stub(server: RunningServer) -> Iterator[Any]:
-    with grpc.insecure_channel(server.grpc_url) as channel:
-        yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
 
 
 # Depth

@@ -23,6 +23,7 @@ from naiad.frontends.grpc.rpc.limits import GrpcLimits
 from naiad.frontends.grpc.server.listener import GrpcListener
 from naiad.frontends.grpc.server.state import RECEIVE_BYTES
 from naiad.wire.http2.control import MAX_CHEAP_FRAMES, MAX_RESETS
+from support.event_loops import until
 from support.h2_application import Application, Conversation
 from support.h2_frames import (
     CONTINUATION,
@@ -36,6 +37,7 @@ from support.h2_frames import (
     START,
     WINDOW,
     call_headers,
+    data_frame,
     frame,
     message,
     numbered,
@@ -51,10 +53,6 @@ BLOCK = plain_block(call_headers("/Later"))
 
 def opening(stream_id: int) -> bytes:
     return frame(HEADERS, 4, stream_id, BLOCK)
-
-
-def data(stream_id: int, raw: bytes, end: bool = True) -> bytes:
-    return frame(DATA, int(end), stream_id, raw)
 
 
 def goodbye(peer: RawPeer) -> int | None:
@@ -125,7 +123,7 @@ def test_the_same_frames_beside_calls_are_no_flood(kind: str) -> None:
         peer = RawPeer(GrpcLimits(max_ping_strikes=0))
         stream_id = 1
         for _ in range(2 * MAX_CHEAP_FRAMES // 10):
-            peer.deliver(FLOODS[kind] * 10 + peer.open(stream_id, "/Echo") + data(stream_id, message(b"x")))
+            peer.deliver(FLOODS[kind] * 10 + peer.open(stream_id, "/Echo") + data_frame(stream_id, message(b"x"), True))
             peer.transport.written.clear()
             stream_id += 2
         assert not peer.core.failed
@@ -138,7 +136,7 @@ def test_window_updates_of_a_peer_that_takes_a_large_answer_in_small_bites_are_n
     async def test() -> None:
         peer = RawPeer()
         peer.send(frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 0)) + frame(WINDOW, 0, 0, b"\0\x7f\0\0"))
-        peer.send(peer.open(1, "/Big") + data(1, message(b"40000")))
+        peer.send(peer.open(1, "/Big") + data_frame(1, message(b"40000"), True))
         for _ in range(40_005):
             peer.deliver(frame(WINDOW, 0, 1, b"\0\0\0\1"))
             if not len(peer.transport.written):
@@ -155,8 +153,8 @@ def test_messages_sent_byte_by_byte_are_no_flood() -> None:
         peer.send(peer.open(1, "/Echo"))
         raw = message(bytes(40_000))
         for byte in raw[:-1]:
-            peer.deliver(data(1, bytes((byte,)), False))
-        peer.deliver(data(1, raw[-1:]))
+            peer.deliver(data_frame(1, bytes((byte,)), False))
+        peer.deliver(data_frame(1, raw[-1:], True))
         assert peer.application.seen == [("/Echo", bytes(40_000))]
 
     run(test())
@@ -170,7 +168,9 @@ def test_rapid_reset() -> None:
         stream_id = 1
         with keeps_little(MEGABYTE):
             while not peer.core.failed and stream_id < 6 * MAX_RESETS:
-                peer.deliver(opening(stream_id) + data(stream_id, message(b"x")) + frame(RST, 0, stream_id, CANCEL))
+                peer.deliver(
+                    opening(stream_id) + data_frame(stream_id, message(b"x"), True) + frame(RST, 0, stream_id, CANCEL)
+                )
                 assert len(peer.core.streams) <= 1
                 waiting = peer.application.waiting.pop()
                 assert waiting.owner.cancelled == 1
@@ -185,7 +185,7 @@ ERRORS = {
     "WINDOW_UPDATE of 0": lambda i: frame(WINDOW, 0, i, b"\0\0\0\0"),
     "a window too large": lambda i: frame(WINDOW, 0, i, b"\x7f\xff\xff\xff"),
     "PRIORITY of a wrong size": lambda i: frame(PRIORITY, 0, i, b"\0"),
-    "DATA after the end": lambda i: data(i, b"x"),
+    "DATA after the end": lambda i: data_frame(i, b"x", True),
     "HEADERS after the end": lambda i: frame(HEADERS, 5, i),
 }
 
@@ -198,7 +198,7 @@ def test_calls_that_the_server_is_made_to_reset(kind: str) -> None:
         peer = RawPeer()
         stream_id = 1
         while not peer.core.failed and stream_id < 6 * MAX_RESETS:
-            peer.deliver(opening(stream_id) + data(stream_id, message(b"x")) + ERRORS[kind](stream_id))
+            peer.deliver(opening(stream_id) + data_frame(stream_id, message(b"x"), True) + ERRORS[kind](stream_id))
             assert len(peer.core.streams) <= 1
             assert peer.application.waiting.pop().owner.cancelled == 1
             stream_id += 2
@@ -214,7 +214,9 @@ def test_calls_given_up_now_and_then_are_no_attack() -> None:
         stream_id = 1
         for _ in range(30):
             for _ in range(900):
-                peer.deliver(opening(stream_id) + data(stream_id, message(b"x")) + frame(RST, 0, stream_id, CANCEL))
+                peer.deliver(
+                    opening(stream_id) + data_frame(stream_id, message(b"x"), True) + frame(RST, 0, stream_id, CANCEL)
+                )
                 stream_id += 2
             peer.pass_time(1)
         assert not peer.core.failed
@@ -239,12 +241,12 @@ def test_streams_beyond_the_limit_cost_nothing_but_their_refusal() -> None:
 def test_streams_given_up_while_the_window_is_shut_leave_nothing() -> None:
     async def test() -> None:
         peer = RawPeer()
-        peer.send(peer.open(1, "/Big") + data(1, message(b"200000")))
+        peer.send(peer.open(1, "/Big") + data_frame(1, message(b"200000"), True))
         stream_id = 3
         with keeps_little(MEGABYTE):
             for _ in range(20):
                 for _ in range(500):
-                    peer.deliver(peer.open(stream_id, "/Big") + data(stream_id, message(b"10")))
+                    peer.deliver(peer.open(stream_id, "/Big") + data_frame(stream_id, message(b"10"), True))
                     peer.deliver(frame(RST, 0, stream_id, CANCEL))
                     stream_id += 2
                 peer.pass_time(1)
@@ -314,7 +316,7 @@ def test_heads_that_all_differ_are_not_remembered() -> None:
         with keeps_little(2 * MEGABYTE):
             for stream_id in range(1, 4001, 2):
                 block = plain_block(call_headers("/Echo", ("x-id", f"{stream_id:0900}")))
-                peer.deliver(frame(HEADERS, 4, stream_id, block) + data(stream_id, message(b"")))
+                peer.deliver(frame(HEADERS, 4, stream_id, block) + data_frame(stream_id, message(b""), True))
             peer.transport.written.clear()
             peer.application.seen.clear()
         assert not peer.core.failed
@@ -355,7 +357,7 @@ def test_answers_that_nobody_takes_are_dropped_in_time() -> None:
         peer.send(frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 0)))
         with keeps_little(MEGABYTE):
             for stream_id in range(1, 101, 2):
-                peer.deliver(peer.open(stream_id, "/Big") + data(stream_id, message(b"1000000")))
+                peer.deliver(peer.open(stream_id, "/Big") + data_frame(stream_id, message(b"1000000"), True))
             await peer.turn()
             assert peer.core.waiting_bytes == 50 * 1_000_005
             peer.pass_time(119)
@@ -380,10 +382,12 @@ def test_a_zip_bomb_is_refused_and_costs_no_memory() -> None:
         # The pool keeps the blocks that the messages came in.
         with keeps_little(16 * MEGABYTE):
             for stream_id in range(1, 9, 2):
-                peer.send(peer.open(stream_id, "/Echo", more=[("grpc-encoding", "gzip")]) + data(stream_id, bomb))
+                peer.send(
+                    peer.open(stream_id, "/Echo", more=[("grpc-encoding", "gzip")]) + data_frame(stream_id, bomb, True)
+                )
             # The loop is free meanwhile.
             assert peer.serves(101)
-            await peer.until(lambda: not peer.core.streams)
+            await until(lambda: not peer.core.streams)
             await peer.turn()
             assert [peer.status(stream_id)[0] for stream_id in range(1, 9, 2)] == [8] * 4
             peer.frames.clear()
@@ -397,7 +401,7 @@ def test_lengths_that_are_announced_and_not_sent_take_no_memory() -> None:
         peer = RawPeer(GrpcLimits(max_streams=1000))
         with keeps_little(4 * MEGABYTE):
             for stream_id in range(1, 2001, 2):
-                peer.deliver(opening(stream_id) + data(stream_id, struct.pack(">BI", 0, 2**31 - 1) + b"x", False))
+                peer.deliver(opening(stream_id) + data_frame(stream_id, struct.pack(">BI", 0, 2**31 - 1) + b"x", False))
             assert peer.service.partial_bytes == 1000
             # Nor does it go on for ever.
             peer.pass_time(40)
@@ -413,8 +417,8 @@ def test_messages_that_are_too_long_are_refused_at_once() -> None:
     async def test() -> None:
         peer = RawPeer(GrpcLimits(max_message_bytes=MEGABYTE))
         for stream_id in range(1, 101, 2):
-            peer.deliver(opening(stream_id) + data(stream_id, struct.pack(">BI", 0, MEGABYTE + 1), False))
-            peer.deliver(data(stream_id, bytes(100_000), False))
+            peer.deliver(opening(stream_id) + data_frame(stream_id, struct.pack(">BI", 0, MEGABYTE + 1), False))
+            peer.deliver(data_frame(stream_id, bytes(100_000), False))
         await peer.turn()
         assert {peer.status(stream_id)[0] for stream_id in range(1, 101, 2)} == {8}
         assert peer.service.partial_bytes == 0
@@ -430,7 +434,7 @@ def test_a_stream_of_messages_that_nobody_reads_is_held_at_its_window() -> None:
         peer.send(peer.open(1, "/Listen"))
         with keeps_little(9 * MEGABYTE):
             for _ in range(500):
-                peer.deliver(data(1, message(bytes(50_000)), False))
+                peer.deliver(data_frame(1, message(bytes(50_000)), False))
         # It was told how much it may send, and sent more.
         assert [one.error_code for one in peer.of("RstStream", 1)] == [3]
         assert peer.service.partial_bytes == 0
@@ -452,10 +456,10 @@ def test_tiny_messages_for_a_call_that_pauses_cost_little() -> None:
         peer.send(peer.open(1, "/Listen"))
         raw = message(b"x") * count
         for position in range(0, len(raw), 200_000):
-            peer.deliver(data(1, raw[position : position + 200_000], False))
-        peer.deliver(data(1, b""))
+            peer.deliver(data_frame(1, raw[position : position + 200_000], False))
+        peer.deliver(data_frame(1, b"", True))
         began = time.thread_time()
-        await peer.until(lambda: peer.application.conversations[0].ended)
+        await until(lambda: peer.application.conversations[0].ended)
         assert time.thread_time() - began < 10
 
     run(test())
@@ -478,7 +482,7 @@ async def served(limits: GrpcLimits | None = None) -> AsyncIterator[tuple[GrpcLi
 
 def test_others_have_a_turn_after_each_full_buffer() -> None:
     """libuv would fill the buffer many times first."""
-    byte = data(1, b"x", False)
+    byte = data_frame(1, b"x", False)
 
     async def test() -> None:
         async with served() as (listener, _):
@@ -486,14 +490,14 @@ def test_others_have_a_turn_after_each_full_buffer() -> None:
             seen = [0]
 
             def look() -> None:
-                seen.append(sum(c.core.data_frames for c in listener._service.connections) * len(byte))
+                seen.append(sum(c.core.data_frames for c in listener.connections) * len(byte))
                 turns.call_soon(look)
 
             turns.call_soon(look)
             with socket.create_connection(("127.0.0.1", listener.port)) as client:
                 client.setblocking(False)
                 # As much as the kernel takes before the loop looks.
-                client.send(START + opening(1) + data(1, message(bytes(1 << 20))[:10], False) + byte * 300_000)
+                client.send(START + opening(1) + data_frame(1, message(bytes(1 << 20))[:10], False) + byte * 300_000)
                 time.sleep(0.1)
                 async with asyncio.timeout(WAIT_S):
                     while seen[-1] < 5 * RECEIVE_BYTES:
@@ -516,12 +520,15 @@ ATTACKS: dict[str, list[bytes]] = {
     "many streams": [START, b"".join(map(opening, range(1, 6001, 2)))],
     "messages that never end": [
         START,
-        b"".join(opening(i) + data(i, message(bytes(5000))[:3000], False) for i in range(1, 401, 2)),
+        b"".join(opening(i) + data_frame(i, message(bytes(5000))[:3000], False) for i in range(1, 401, 2)),
     ],
     "large answers that nobody reads": [
         START + frame(WINDOW, 0, 0, b"\x70\0\0\0") + frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 1 << 30))
     ]
-    + [frame(HEADERS, 4, i, plain_block(call_headers("/Big"))) + data(i, message(b"3000000")) for i in range(1, 21, 2)],
+    + [
+        frame(HEADERS, 4, i, plain_block(call_headers("/Big"))) + data_frame(i, message(b"3000000"), True)
+        for i in range(1, 21, 2)
+    ],
     "a table bomb": [START + frame(HEADERS, 4, 1, BLOCK + b"\x40\x01a\x7f\xa1\x1e" + b"b" * 4000 + b"\xbe" * 4000)],
 }
 

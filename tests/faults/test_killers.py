@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.grpc import service_pb2
 
 from naiad.testing import RunningServer, serving, wait_until
 from support.python_models import write_python_model
@@ -67,12 +67,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     with serving(folder / "log", models) as running:
         yield running
         assert "handler failed" not in running.log
-
-
-@pytest.fixture(scope="module")
-def stub(server: RunningServer) -> Iterator[Any]:
-    with grpc.insecure_channel(server.grpc_url) as channel:
-        yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
 
 
 @pytest.fixture(autouse=True)

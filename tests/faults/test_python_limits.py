@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from naiad.testing import wait_until
+from support.config_texts import parameter
 from support.python_acts import ACTS, SPIN_IN_C, act
 from support.python_models import DOUBLES, Client, client_of, write_python_model
 
@@ -25,10 +26,6 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     arguments = ("--backend-config=python,execute-timeout-seconds=1.5", "--backend-config=python,memory-limit-mb=4000")
     with client_of(models, folder / "log", *arguments) as found:
         yield found
-
-
-def parameter(key: str, value: str) -> str:
-    return f'parameters: {{ key: "{key}" value: {{ string_value: "{value}" }} }}'
 
 
 @pytest.mark.parametrize("do", ["while True: pass", SPIN_IN_C, "time.sleep(60)"], ids=["loop", "native", "sleep"])

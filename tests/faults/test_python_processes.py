@@ -212,7 +212,7 @@ def test_every_request_is_answered_whenever_processes_die(tmp_path: Path) -> Non
         problems = set().union(*(found for _, found in results))
         assert all(p.startswith("StatusCode.UNAVAILABLE Stub process 'doubles_0_") for p in problems), problems
         wait_until(client.grpc.is_server_ready, 15, "all processes are back")
-        page = client.server.request("GET", "/metrics", port=client.server.metrics).body.decode()
+        page = client.server.metrics_page()
         (pending,) = [line for line in page.splitlines() if line.startswith("nv_inference_pending_request_count{")]
         assert pending.endswith(" 0")
 

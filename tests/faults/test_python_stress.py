@@ -24,13 +24,13 @@ import pytest
 from naiad.engine.engine import Engine
 from naiad.errors import BackendError, CancelledError, NaiadError, ServerStoppingError, UnavailableError
 from naiad.execution.model.loaded_model import LoadedModel
-from naiad.execution.worker.instance import ProcessInstance
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.repository.catalog import Catalog
 from naiad.request import InferRequest, Outputs, RequestOptions
-from support.loaded_models import run
-from support.worker_models import children, open_files, until
+from support.event_loops import run, until
+from support.kept_objects import kept_of
+from support.worker_models import children, mapped_segments, open_files
 
 SEEDS: Final = (1, 2)
 SECONDS: Final = 8.0
@@ -312,15 +312,9 @@ def allowed(deed: str) -> set[str]:
 
 
 def all_at_rest(model: LoadedModel) -> bool:
-    requests = [i._requests for i in model._instances if isinstance(i, ProcessInstance)]
-    is_open = any(r.batch is not None or r._left or r._left_numbers or r._given_up for r in requests)
-    return not (
-        is_open or model.in_flight or model.statistics.pending or model._events.held or len(model._scheduler.batcher)
-    )
-
-
-def mapped_segments() -> int:
-    return sum("memfd:naiad" in line for line in Path("/proc/self/maps").read_text().splitlines())
+    if model.in_flight or model.statistics.pending or not all(i.is_idle for i in model.instances):
+        return False
+    return not kept_of(model, Caller)
 
 
 @pytest.mark.slow

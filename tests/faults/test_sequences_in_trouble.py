@@ -174,7 +174,7 @@ def reload(server: RunningServer, model: Path) -> bool:
 
 
 def pending(server: RunningServer) -> float:
-    lines = server.request("GET", "/metrics", port=server.metrics).body.decode().splitlines()
+    lines = server.metrics_page().splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("nv_inference_pending_request_count"))
 
 

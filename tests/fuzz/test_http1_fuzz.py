@@ -13,6 +13,7 @@ from naiad.frontends.http.server.connection import HttpConnection
 from naiad.frontends.http.server.exchange import Exchange, Handler
 from naiad.frontends.http.server.state import RECEIVE_BYTES, HttpLimits, HttpService
 from naiad.wire.http1.head import CONTINUE, RequestHead, encode_head
+from support.cut_bytes import pieces
 
 LIMITS = HttpLimits(max_body_bytes=5000)
 
@@ -145,11 +146,6 @@ def requests(draw: st.DrawFn, last: bool = False) -> Request:
         payload = b"".join(b"%X;x=y\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\nT: r\r\n\r\n"
     head = "\r\n".join([f"{method} {target}?q HTTP/1.1", *lines, "", ""]).encode()
     return Request(head + payload, (method, target, body))
-
-
-def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
-    places = sorted({cut % (len(data) + 1) for cut in cuts})
-    return [data[start:end] for start, end in zip([0, *places], [*places, len(data)], strict=True)]
 
 
 CUTS = st.lists(st.integers(0, 20_000), max_size=30)

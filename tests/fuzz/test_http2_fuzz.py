@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from naiad.frontends.grpc.rpc.call import Body, RpcCall
 from naiad.frontends.grpc.rpc.limits import GrpcLimits
+from support.cut_bytes import pieces
 from support.h2_application import Application
 from support.h2_frames import DATA, HEADERS, SETTINGS, START, WINDOW, call_headers, frame, message, numbered
 from support.h2_peer import Peer, RawPeer, run
@@ -71,11 +72,6 @@ def data_frame(stream_id: int, part: bytes, end: bool, padding: int | None) -> b
     if padding is None:
         return frame(DATA, int(end), stream_id, part)
     return frame(DATA, 8 | int(end), stream_id, bytes((padding,)) + part + bytes(padding))
-
-
-def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
-    places = sorted({cut % (len(data) + 1) for cut in cuts})
-    return [data[start:end] for start, end in zip([0, *places], [*places, len(data)], strict=True)]
 
 
 @dataclass

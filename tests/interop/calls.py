@@ -10,11 +10,13 @@ from typing import Any
 import grpc
 import ml_dtypes
 import numpy as np
+import tritonclient.grpc
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 from tritonclient.utils import deserialize_bytes_tensor, serialize_byte_tensor
 
 from naiad.testing import RunningServer, wait_until
+from support.triton_inputs import input_of
 
 CALL_S = 20.0
 """No call of the suite may take longer."""
@@ -52,6 +54,11 @@ def request_for(model: str, values: np.ndarray, datatype: str = "FP32", request_
 def floats(model: str, *values: float, request_id: str = "") -> pb.ModelInferRequest:
     """A request with a vector of FP32."""
     return request_for(model, np.array(values, np.float32), "FP32", request_id)
+
+
+def vector(*values: float) -> list[Any]:
+    """The input of a model that gives a vector of FP32 back, for the official clients."""
+    return [input_of(tritonclient.grpc, "INPUT0", np.array(values, np.float32))]
 
 
 def sum_request(first: int, second: int, model: str = "sum", request_id: str = "") -> pb.ModelInferRequest:
@@ -95,7 +102,7 @@ def status_of(call: Any) -> tuple[grpc.StatusCode, str]:
 
 def cancelled_in_queue(server: RunningServer, model: str) -> int:
     """How many requests of a model left its queue because their caller gave up."""
-    page = server.request("GET", "/metrics", port=server.metrics).body.decode()
+    page = server.metrics_page()
     labels = rf'(?=[^}}]*model="{model}")(?=[^}}]*reason="CANCELED")'
     found = re.search(rf"^nv_inference_request_failure{{{labels}[^}}]*}} (\S+)$", page, re.MULTILINE)
     assert found, page

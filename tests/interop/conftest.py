@@ -11,9 +11,7 @@ import pytest
 from interop.calls import channel, stub
 from interop.models import SLOW_MODELS, write_models
 from naiad.testing import RunningServer, serving
-
-# The second one is for the whole suite: it says the same again, and other fast tests are about what is its own.
-TRANSPORTS = ("naiad", pytest.param("grpcio", marks=pytest.mark.slow))
+from support.served_transports import TRANSPORTS
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,10 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from interop.calls import ANY_SIZE, CALL_S, OWN_CONNECTION, cancelled_in_queue, same, wait_until_idle
+from interop.calls import ANY_SIZE, CALL_S, OWN_CONNECTION, cancelled_in_queue, same, vector, wait_until_idle
 from interop.models import DELAY_MS, VALUES
 from naiad.testing import RunningServer
+from support.triton_inputs import input_of
 
 DELAY_S = DELAY_MS / 1000
 
@@ -26,21 +27,10 @@ def client(server: RunningServer) -> Iterator[Any]:
         yield found
 
 
-def given(values: np.ndarray, datatype: str = "FP32", name: str = "INPUT0") -> Any:
-    result = triton.InferInput(name, list(values.shape), datatype)
-    result.set_data_from_numpy(values)
-    return result
-
-
 def rows(first: int, second: int) -> list[Any]:
     """Inputs of a model that adds and subtracts."""
     values = ((f"INPUT{i}", np.full((1, 16), v, np.int32)) for i, v in enumerate((first, second)))
-    return [given(v, "INT32", name) for name, v in values]
-
-
-def vector(*values: float) -> list[Any]:
-    """The input of a model that gives it back."""
-    return [given(np.array(values, np.float32))]
+    return [input_of(triton, name, v, "INT32") for name, v in values]
 
 
 # Describing
@@ -150,7 +140,7 @@ def test_an_error_has_its_status_and_text(client: Any, what: str) -> None:
 @pytest.mark.parametrize("datatype", VALUES)
 def test_infer_gives_a_datatype_back(client: Any, datatype: str) -> None:
     wanted = [triton.InferRequestedOutput("OUTPUT0")]
-    inputs = [given(VALUES[datatype], datatype)]
+    inputs = [input_of(triton, "INPUT0", VALUES[datatype], datatype)]
     result = client.infer(f"id_{datatype}", inputs, outputs=wanted, request_id="ä 7", client_timeout=CALL_S)
     assert result.get_response().id == "ä 7"
     assert result.get_output("OUTPUT0").datatype == datatype
@@ -179,7 +169,7 @@ def test_infer_with_everything_that_may_be_said(client: Any) -> None:
 def test_compression(compressing: RunningServer, compression: str | None) -> None:
     values = np.arange(100_000, dtype=np.uint32).view(np.uint8)
     with triton.InferenceServerClient(compressing.grpc_url) as client:
-        result = client.infer("large", [given(values, "UINT8")], compression_algorithm=compression)
+        result = client.infer("large", [input_of(triton, "INPUT0", values, "UINT8")], compression_algorithm=compression)
         assert same(result.as_numpy("OUTPUT0"), values)
 
 
@@ -244,7 +234,7 @@ def begin_stream(client: Any, answers: Answers, **options: Any) -> None:
 def test_a_stream_with_all_datatypes(client: Any, answers: Answers, compression: str | None) -> None:
     begin_stream(client, answers, compression_algorithm=compression, headers={"name": "value"})
     for datatype, values in VALUES.items():
-        client.async_stream_infer(f"id_{datatype}", [given(values, datatype)], request_id=datatype)
+        client.async_stream_infer(f"id_{datatype}", [input_of(triton, "INPUT0", values, datatype)], request_id=datatype)
     for datatype, values in VALUES.items():
         result, error = answers.get(timeout=CALL_S)
         assert error is None

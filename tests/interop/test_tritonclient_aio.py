@@ -12,9 +12,10 @@ import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
-from interop.calls import ANY_SIZE, CALL_S, OWN_CONNECTION, cancelled_in_queue, same, wait_until_idle
+from interop.calls import ANY_SIZE, CALL_S, OWN_CONNECTION, cancelled_in_queue, same, vector, wait_until_idle
 from interop.models import DELAY_MS, VALUES
 from naiad.testing import RunningServer
+from support.triton_inputs import input_of
 
 DELAY_S = DELAY_MS / 1000
 
@@ -28,16 +29,6 @@ def with_client(server: RunningServer, test: Callable[[Any], Awaitable[None]]) -
             await asyncio.wait_for(test(client), 2 * CALL_S)
 
     asyncio.run(body())
-
-
-def given(values: np.ndarray, datatype: str = "FP32", name: str = "INPUT0") -> Any:
-    result = triton.InferInput(name, list(values.shape), datatype)
-    result.set_data_from_numpy(values)
-    return result
-
-
-def vector(*values: float) -> list[Any]:
-    return [given(np.array(values, np.float32))]
 
 
 def test_describing(server: RunningServer) -> None:
@@ -58,7 +49,13 @@ def test_describing(server: RunningServer) -> None:
 def test_all_datatypes_at_once(server: RunningServer) -> None:
     async def test(client: Any) -> None:
         calls = [
-            client.infer(f"id_{d}", [given(v, d)], request_id=d, client_timeout=CALL_S, headers={"name": "value"})
+            client.infer(
+                f"id_{d}",
+                [input_of(triton, "INPUT0", v, d)],
+                request_id=d,
+                client_timeout=CALL_S,
+                headers={"name": "value"},
+            )
             for d, v in VALUES.items()
         ]
         for (datatype, values), result in zip(VALUES.items(), await asyncio.gather(*calls), strict=True):
@@ -73,7 +70,9 @@ def test_compression(compressing: RunningServer, compression: str | None) -> Non
     values = np.arange(100_000, dtype=np.uint32).view(np.uint8)
 
     async def test(client: Any) -> None:
-        result = await client.infer("large", [given(values, "UINT8")], compression_algorithm=compression)
+        result = await client.infer(
+            "large", [input_of(triton, "INPUT0", values, "UINT8")], compression_algorithm=compression
+        )
         assert same(result.as_numpy("OUTPUT0"), values)
 
     with_client(compressing, test)
@@ -113,7 +112,11 @@ def test_timeouts_and_cancelling(server: RunningServer, slow: str) -> None:
 def test_a_stream(server: RunningServer, compression: str | None) -> None:
     async def requests() -> AsyncIterator[dict[str, Any]]:
         for datatype, values in VALUES.items():
-            yield {"model_name": f"id_{datatype}", "inputs": [given(values, datatype)], "request_id": datatype}
+            yield {
+                "model_name": f"id_{datatype}",
+                "inputs": [input_of(triton, "INPUT0", values, datatype)],
+                "request_id": datatype,
+            }
         yield {"model_name": "nope", "inputs": vector(1)}
 
     async def test(client: Any) -> None:

@@ -19,9 +19,9 @@ from naiad.lifecycle.state.states import ModelState
 from naiad.options.redis_config import RedisSettings
 from naiad.repository.catalog import Catalog
 from naiad.repository.local.overrides import NO_OVERRIDES, Overrides, UnusableFilesError
-from support.explicit_manager import AS_JSON, CONFIG, GONE, LATE, READY, SLOW, House, answered, caller, parameter, play
-from support.http_application import run
-from support.loaded_models import until
+from support.config_texts import parameter
+from support.event_loops import run, until
+from support.explicit_manager import AS_JSON, CONFIG, GONE, LATE, READY, SLOW, House, answered, caller, play
 
 
 def test_load_and_unload(tmp_path: Path) -> None:

@@ -19,9 +19,10 @@ from naiad.lifecycle.state.model_table import MAX_GONE
 from naiad.lifecycle.state.unknown_names import MAX_UNKNOWN
 from naiad.repository.catalog import Catalog
 from naiad.repository.local.overrides import NO_OVERRIDES, Overrides
-from support.explicit_manager import AS_JSON, CONFIG, House, answered, caller, parameter, play
-from support.http_application import run
-from support.loaded_models import until
+from support.config_texts import parameter
+from support.event_loops import run, until
+from support.explicit_manager import AS_JSON, CONFIG, House, answered, caller, play
+from support.kept_objects import kept
 
 GB = 1 << 30
 
@@ -136,7 +137,9 @@ def test_what_is_remembered_of_ensembles_that_callers_make_up_is_bounded(tmp_pat
             with pytest.raises(NaiadError, match="nobody"):
                 await found.manager.load_model(f"m{number}", Overrides(config, {"file:1/x": b""}))
         assert len(found.manager.entries) == MAX_UNKNOWN
-        assert len(found.manager._ensembles._lacking) <= MAX_UNKNOWN + 1
+        names = {f"m{number}" for number in range(MAX_UNKNOWN + 20)}
+        known = {one for one in kept(found.manager) if isinstance(one, str) and one in names}
+        assert len(known) <= MAX_UNKNOWN + 1
 
     play(tmp_path, scenario)
 
@@ -159,7 +162,7 @@ def test_a_name_is_not_forgotten_while_its_load_waits(tmp_path: Path, monkeypatc
         right = Overrides(config, {"file:1/x": b""})
         for name, brought_with in [("first", NO_OVERRIDES), *((f"m{n}", wrong) for n in range(8)), ("made up", right)]:
             loads.append(asyncio.ensure_future(found.manager.load_model(name, brought_with)))
-            await until(lambda name=name: name in found.manager.memory._asking)
+            await until(lambda name=name: name in found.manager.memory.asking)
         found_errors = await asyncio.wait_for(asyncio.gather(*loads, return_exceptions=True), 10)
         assert [error is None for error in found_errors] == [True, *([False] * 8), True]
         await answered(one)

@@ -11,6 +11,7 @@ import base64
 import json
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -25,14 +26,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError, NotFoundError
-from naiad.execution.worker.instance import ProcessInstance
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.repository.catalog import Catalog
 from naiad.repository.local.overrides import NO_OVERRIDES, Overrides
 from naiad.request import RequestOptions
+from support.event_loops import until
 from support.http_application import identity_config
-from support.loaded_models import Caller, until
+from support.loaded_models import Caller
 
 NAMES = ("a", "b")
 READY, GONE, FAILED = "READY", "gone", "failed"
@@ -388,9 +389,9 @@ class ProcessSequences(Sequences):
 
     async def kill_and_wait(self, name: str) -> None:
         model = self.engine.find(name, None)
-        for instance in model._instances:
-            if isinstance(instance, ProcessInstance) and instance._process is not None:
-                instance._process.process.kill()
+        for instance in model.instances:
+            if instance.pid:
+                os.kill(instance.pid, signal.SIGKILL)
                 await until(lambda: bool(model.problem))
                 assert not self.engine.is_ready()
         await until(lambda: not model.problem)

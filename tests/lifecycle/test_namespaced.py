@@ -15,9 +15,10 @@ from naiad.errors import NaiadError
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.repository.catalog import Catalog
-from support.explicit_manager import CONFIG, House
-from support.http_application import identity_config, run
-from support.loaded_models import WAIT_S, until
+from support import event_loops
+from support.event_loops import WAIT_S, until
+from support.explicit_manager import CONFIG, House, unloading
+from support.http_application import identity_config
 
 BROKEN = CONFIG.replace("identity", "nonsense")
 OTHER = identity_config(("0", "TYPE_INT64", "[ 1 ]"), more="max_batch_size: 4")
@@ -48,14 +49,7 @@ class NamespacedHouse(House):
 
 
 def play(tmp_path: Path, scenario: Callable[[NamespacedHouse], Coroutine[Any, Any, None]]) -> None:
-    async def test() -> None:
-        found = NamespacedHouse(tmp_path)
-        try:
-            await scenario(found)
-        finally:
-            assert await found.manager.unload_all(20)
-
-    run(test())
+    event_loops.play(unloading(NamespacedHouse(tmp_path)), scenario)
 
 
 def test_one_that_is_broken_leaves_the_others_of_its_name_alone(tmp_path: Path) -> None:

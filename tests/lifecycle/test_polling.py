@@ -23,9 +23,10 @@ from naiad.repository.catalog import Catalog
 from naiad.repository.changes.watch import Findings, Watch
 from naiad.repository.local.overrides import NO_OVERRIDES
 from naiad.testing import write_model
-from support.explicit_manager import CONFIG, GONE, LATE, READY, SLOW, House, answered, caller, parameter
-from support.http_application import run, write_look_up
-from support.loaded_models import until
+from support.config_texts import parameter
+from support.event_loops import run, until
+from support.explicit_manager import CONFIG, GONE, LATE, READY, SLOW, House, answered, caller
+from support.http_application import write_look_up
 
 ALL = CONFIG + "version_policy { all { } }"
 # Loads until a file lies beside its configuration.

@@ -23,8 +23,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from lifecycle.test_control_sequences import FAILED, GONE, NAMES, READY, pbtxt, shown
 from lifecycle.test_polling import PolledHouse
+from support.event_loops import until
 from support.explicit_manager import answered, caller
-from support.loaded_models import until
 
 VERSIONS = st.sets(st.integers(1, 4), min_size=1, max_size=3)
 NAME = st.sampled_from(NAMES)

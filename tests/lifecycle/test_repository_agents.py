@@ -9,8 +9,8 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,11 @@ from naiad.errors import InternalError, ModelLoadError
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.repository.agents.agents import AgentDirectory
+from naiad.repository.local.discover import discover
 from naiad.repository.local.overrides import Overrides
-from support.explicit_manager import AS_JSON, CONFIG, READY, SLOW, House, answered, caller, parameter
-from support.http_application import run
-from support.loaded_models import until
+from support.config_texts import parameter
+from support.event_loops import run, until
+from support.explicit_manager import AS_JSON, CONFIG, READY, SLOW, House, answered, caller, unloading
 
 JOURNAL = """
 from pathlib import Path
@@ -82,16 +83,12 @@ def engage_all(*agents: str) -> str:
 
 
 class AgentHouse(House):
-    """A manager in explicit mode with a folder of agents."""
+    """A manager in explicit mode with a folder of agents; ``limit_s`` is for each action of an agent."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder / "models")
+    def __init__(self, folder: Path, limit_s: float = 0) -> None:
         self.agents = folder / "agents"
         self.journal = folder / "journal"
-        self.manager._settings = LoadSettings(lambda backend: {}, cores=1, agents=AgentDirectory(self.agents))
-
-    def agents_may_take(self, seconds: float) -> None:
-        self.manager._settings = LoadSettings(lambda backend: {}, cores=1, agents=AgentDirectory(self.agents, seconds))
+        super().__init__(folder / "models", agents=AgentDirectory(self.agents, limit_s))
 
     def agent(self, name: str, text: str) -> None:
         (self.agents / name).mkdir(parents=True, exist_ok=True)
@@ -115,14 +112,10 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     assert not list(folder.iterdir())
 
 
-@asynccontextmanager
-async def house(tmp_path: Path, agent: str = JOURNAL) -> AsyncIterator[AgentHouse]:
-    found = AgentHouse(tmp_path)
+def house(tmp_path: Path, agent: str = JOURNAL, limit_s: float = 0) -> AbstractAsyncContextManager[AgentHouse]:
+    found = AgentHouse(tmp_path, limit_s)
     found.agent("mine", agent)
-    try:
-        yield found
-    finally:
-        assert await found.manager.unload_all(20)
+    return unloading(found)
 
 
 def test_an_agent_is_told_of_a_life(tmp_path: Path) -> None:
@@ -143,8 +136,7 @@ def test_an_agent_is_told_of_a_life(tmp_path: Path) -> None:
 
 def test_an_agent_that_does_not_come_back(tmp_path: Path) -> None:
     async def test() -> None:
-        async with house(tmp_path, WAITS) as found:
-            found.agents_may_take(0.2)
+        async with house(tmp_path, WAITS, limit_s=0.2) as found:
             found.agent("journal", JOURNAL)
             both = engage_all(agent("journal", journal=found.journal), agent("mine"))
             found.write("m", CONFIG + both)
@@ -367,7 +359,7 @@ def test_models_of_the_start_have_agents_too(tmp_path: Path) -> None:
             found.write("m", CONFIG + engage("mine"))
             settings = LoadSettings(lambda backend: {}, cores=1, agents=AgentDirectory(found.agents))
             manager = ModelManager(settings, 1)
-            source = found.manager._catalog.find("m")
+            source = discover([found.repository], []).models["m"]
             await manager.load_all([source])
             serving = manager.entries["m"].serving
             assert serving is not None
@@ -379,14 +371,22 @@ def test_models_of_the_start_have_agents_too(tmp_path: Path) -> None:
 
 def test_the_end_does_not_wait_for_an_agent_that_never_returns(tmp_path: Path) -> None:
     """It unloads in a thread that nobody waits for longer than the end may take."""
-    text = "import time\nclass RepositoryAgent:\n def act(self, call):\n  if call.action == 'UNLOAD': time.sleep(3)"
+    go_on = tmp_path / "go on"
+    text = f"""
+import os, time
+class RepositoryAgent:
+    def act(self, call):
+        while call.action == 'UNLOAD' and not os.path.exists({str(go_on)!r}):
+            time.sleep(0.01)
+"""
 
     async def test() -> None:
         found = AgentHouse(tmp_path)
         found.agent("mine", text)
         found.write("m", CONFIG + engage("mine"))
         await found.manager.load_model("m")
-        assert not await asyncio.wait_for(found.manager.unload_all(0.1), 2)
+        assert not await asyncio.wait_for(found.manager.unload_all(0.1), 20)
+        go_on.touch()
 
     run(test())
 

@@ -9,8 +9,9 @@ from time import monotonic
 import pytest
 
 from naiad.errors import CancelledError, InvalidArgumentError
-from support.loaded_models import run, until
-from support.sequence_models import Caller, Totals, loaded, model_spec, send, sequences, standing
+from support.event_loops import run, until
+from support.noted_requests import submit
+from support.sequence_models import Caller, Totals, loaded, model_spec, sequences, standing
 
 IDLE_MS = 5
 SECONDS = 1.5
@@ -25,7 +26,7 @@ def test_a_sequence_that_is_cancelled_and_reaped_at_once(oldest: bool) -> None:
             while monotonic() < end:
                 names = range(number + 1, number := number + 5)
                 firsts = [Caller(name, 1.0, True) for name in names]
-                send(model, *firsts)
+                submit(model, *firsts)
                 # Two of them have a slot. The others get theirs when those end, in one way or the other.
                 assert [await caller.answer() for caller in firsts[:2]] == [1.0, 1.0]
                 await asyncio.sleep(IDLE_MS / 1000 * chance.uniform(0.9, 1.1))

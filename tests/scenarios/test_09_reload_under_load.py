@@ -54,7 +54,7 @@ def load(server: RunningServer) -> int:
 
 def reason(server: RunningServer) -> str:
     """What the index says of the version that serves."""
-    rows = server.post("/v2/repository/index", {}).json()
+    rows = server.index()
     return str(next(row.get("reason", "") for row in rows if row["state"] == "READY"))
 
 

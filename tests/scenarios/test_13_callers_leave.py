@@ -96,7 +96,7 @@ def test_the_queue_is_free_at_once(client: Client, version: Path, leave: object)
                 for peer in peers:
                     leave(peer)
                 while failed_now(watcher) < failed + WAITING:
-                    assert time.monotonic() < begun + 5, "the queue is not freed"
+                    assert time.monotonic() < begun + 20, "the queue is not freed"
                 took.append(time.monotonic() - begun)
                 client.server.wait_pending("works", 0)
         leave(running)

@@ -93,7 +93,7 @@ def test_over_grpc_the_code_is_that_of_the_step(server: RunningServer) -> None:
 
 def test_a_graph_that_cannot_run_is_not_served(server: RunningServer) -> None:
     assert server.infer("impossible", request()).status == 404
-    (row,) = [row for row in server.post("/v2/repository/index", {}).json() if row["name"] == "impossible"]
+    (row,) = [row for row in server.index() if row["name"] == "impossible"]
     assert row["reason"] == (
         "in ensemble impossible, ensemble tensor OUT is mapped from non-existing output NOWHERE in model same"
     )

@@ -38,7 +38,7 @@ def test_no_request_fails_inside_the_window(tmp_path: Path, number: signal.Signa
 
 def has_taken_all(server: RunningServer) -> bool:
     """While some wait, one runs; all others wait or were answered."""
-    page = server.request("GET", "/metrics", port=server.metrics).body.decode()
+    page = server.metrics_page()
     waiting, answered = (
         next(float(line.split()[-1]) for line in page.splitlines() if line.startswith(f'{name}{{model="m",'))
         for name in ("nv_inference_pending_request_count", "nv_inference_request_success")

@@ -56,7 +56,7 @@ def queues(client: Client) -> Iterator[list[dict[str, int]]]:
 
     def watch() -> None:
         while not over.wait(0.02):
-            page = client.server.request("GET", "/metrics", port=client.server.metrics).body.decode()
+            page = client.server.metrics_page()
             lines = [li for li in page.splitlines() if li.startswith("nv_inference_pending_request_count{")]
             seen.append({li.split('model="')[1].partition('"')[0]: int(float(li.split()[-1])) for li in lines})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import queue
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,27 +15,17 @@ import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
 from naiad.testing import RunningServer, read_response, run_to_end, server_environment, serving
+from support.api_keys import hashed
 from support.grpc_peers import CALL_S, calling
 from support.grpc_peers import infer as infer_grpc
-from support.served_models import identity, write_model
+from support.served_transports import TRANSPORTS
 
 PREFIX = "triton-grpc-protocol-"
 BODY = {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1]}]}
 
 
-def hashed(key: str) -> str:
-    return "sha256:" + hashlib.sha256(key.encode()).hexdigest()
-
-
 def bearer(key: str) -> tuple[str, str]:
     return "Authorization", f"Bearer {key}"
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
-    write_model(folder, "same", identity("TYPE_FP32", "-1"))
-    return folder
 
 
 @contextlib.contextmanager
@@ -48,7 +37,7 @@ def refused(code: str, text: str) -> Iterator[None]:
     assert text in raised.value.message()
 
 
-@pytest.fixture(scope="module", params=["naiad", "grpcio"])
+@pytest.fixture(scope="module", params=TRANSPORTS)
 def restricted(request: pytest.FixtureRequest, models: Path, tmp_path_factory: pytest.TempPathFactory):
     options = (
         "--http-restricted-api=model-repository,statistics:Admin-Key=s3cret",
@@ -157,7 +146,7 @@ def stream(server: RunningServer, headers: dict[str, str] | None, count: int) ->
     return found
 
 
-@pytest.fixture(scope="module", params=["naiad", "grpcio"])
+@pytest.fixture(scope="module", params=TRANSPORTS)
 def keyed(request: pytest.FixtureRequest, models: Path, tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("keys")
     file = folder / "keys"

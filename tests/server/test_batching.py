@@ -19,6 +19,7 @@ pytest.importorskip("torch")
 import torch
 
 from naiad.testing import RunningServer, run_to_end, serving
+from support.config_texts import parameter
 from support.served_models import LOOK_UP, tensor, write_model
 from support.torch_models import save
 
@@ -48,10 +49,6 @@ ragged (float[n] X, int32[b] I) => (float[n] Y, int32[b, 1] C) {
   axes = Constant <value_ints = [1]> ()
   C = Unsqueeze (I, axes)
 }"""
-
-
-def parameter(key: str, value: str) -> str:
-    return f"parameters {{ key: '{key}' value {{ string_value: '{value}' }} }}\n"
 
 
 # Y is X and one; S is the sum of what the mask lets through. The padding is large, so that it would be seen.

@@ -15,7 +15,7 @@ import pytest
 
 from naiad.testing import RunningServer, serving
 from support.served_models import tensor, write_model
-from support.shared_regions import PROTOCOLS, Caller, memory
+from support.shared_regions import PROTOCOLS, Caller, calling, memory
 
 GRAPH = """<ir_version: 8, opset_import: ["": 17]>
 plus_one (float[b, n] X, float[b, n] M) => (float[b, n] Y) {
@@ -86,10 +86,8 @@ def server(models: Path) -> Iterator[RunningServer]:
 
 @pytest.fixture(params=PROTOCOLS)
 def caller(server: RunningServer, request: pytest.FixtureRequest) -> Iterator[Caller]:
-    made = Caller(server, request.param)
-    yield made
-    made.client.unregister_system_shared_memory()
-    made.client.close()
+    with calling(server, request.param) as made:
+        yield made
 
 
 @pytest.mark.parametrize("model", [*MODELS, "ragged"])

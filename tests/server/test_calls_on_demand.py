@@ -12,7 +12,8 @@ import pytest
 import tritonclient.grpc
 
 from naiad.testing import RunningServer, wait_until
-from server.test_memory import EXPLICIT, metrics, parameter, ready, server_of
+from server.test_memory import EXPLICIT, ready, server_of
+from support.config_texts import parameter
 from support.versioned_models import PYTHON, SCALES, served, write_python
 
 CALLS = """
@@ -65,8 +66,8 @@ def test_a_call_has_its_model_loaded_and_keeps_its_tensors(tmp_path: Path, value
     with server_of(tmp_path, EXPLICIT, "--load-on-demand-secs", 60) as server:
         assert served(server, "outer", request(values)) == 1
         assert ready(server) == {"outer", "middle", "scales"}
-        assert "naiad_model_demand_loads 3" in metrics(server)
-        assert "naiad_model_demand_waiting 0" in metrics(server)
+        assert "naiad_model_demand_loads 3" in server.metrics_page()
+        assert "naiad_model_demand_waiting 0" in server.metrics_page()
 
 
 def test_a_caller_stays_and_is_told_soon_when_there_is_no_room_beside_it(tmp_path: Path) -> None:
@@ -100,9 +101,9 @@ def test_a_call_waits_no_longer_than_it_may_and_leaves_with_its_caller(tmp_path:
         leaving = threading.Event()
         with ThreadPoolExecutor() as pool:
             pool.submit(_ask_and_leave, server, leaving)
-            wait_until(lambda: "naiad_model_demand_waiting 1" in metrics(server), 10, "the call waits")
+            wait_until(lambda: "naiad_model_demand_waiting 1" in server.metrics_page(), 10, "the call waits")
             leaving.set()
-            wait_until(lambda: "naiad_model_demand_waiting 0" in metrics(server), 10, "it left")
+            wait_until(lambda: "naiad_model_demand_waiting 0" in server.metrics_page(), 10, "it left")
         go.touch()
         wait_until(lambda: "late" in ready(server), 20, "it is loaded")
         assert served(server, "outer", PYTHON) == 1

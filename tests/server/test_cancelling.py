@@ -13,6 +13,7 @@ from tritonclient.utils import InferenceServerException
 
 from naiad.testing import request_bytes, wait_until
 from support.python_models import Client, client_of, write_python_model
+from support.served_transports import TRANSPORTS
 
 BODY = b'{"inputs": [{"name": "X", "datatype": "FP32", "shape": [1, 1], "data": [30]}]}'
 # A process that asks, and is killed while it waits.
@@ -62,7 +63,7 @@ class TritonPythonModel:
 """
 
 
-@pytest.fixture(scope="module", params=["naiad", "grpcio"])
+@pytest.fixture(scope="module", params=TRANSPORTS)
 def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     folder = tmp_path_factory.mktemp("cancelling")
     write_python_model(folder / "models", "works", WORKS, "max_batch_size: 1")
@@ -85,7 +86,7 @@ def notes(client: Client) -> Iterator[Callable[[str], str]]:
 
 
 def metric(client: Client, name: str) -> int:
-    page = client.server.request("GET", "/metrics", port=client.server.metrics).body.decode()
+    page = client.server.metrics_page()
     return int(float(next(line for line in page.splitlines() if line.startswith(name)).split()[-1]))
 
 

@@ -15,6 +15,7 @@ from tritonclient.utils import InferenceServerException
 
 from naiad.testing import RunningServer, serving
 from support.served_models import SUM_AND_DIFFERENCE, identity, tensor, write_model
+from support.triton_inputs import input_of
 
 VALUES: dict[str, np.ndarray] = {
     "BOOL": np.array([[True, False, True]]),
@@ -68,12 +69,6 @@ def client(server: RunningServer) -> Iterator[Any]:
         yield found
 
 
-def given(name: str, values: np.ndarray, datatype: str, binary: bool = True) -> Any:
-    result = triton.InferInput(name, list(values.shape), datatype)
-    result.set_data_from_numpy(values, binary_data=binary)
-    return result
-
-
 WAYS = [
     pytest.param(datatype, binary_in, binary_out, id=f"{datatype} {in_text} in {out_text} out")
     for datatype in VALUES
@@ -88,7 +83,10 @@ def test_every_datatype_comes_back(client: Any, datatype: str, binary_in: bool, 
     values = VALUES[datatype]
     wanted = triton.InferRequestedOutput("OUTPUT0", binary_data=binary_out)
     answer = client.infer(
-        f"id_{datatype}", [given("INPUT0", values, datatype, binary_in)], outputs=[wanted], request_id="7"
+        f"id_{datatype}",
+        [input_of(triton, "INPUT0", values, datatype, binary_data=binary_in)],
+        outputs=[wanted],
+        request_id="7",
     )
     found = answer.as_numpy("OUTPUT0")
     described = answer.get_response()
@@ -117,7 +115,10 @@ def test_fp32_is_printed_shortest(server: RunningServer) -> None:
 def test_batches_of_a_request_keep_their_order(client: Any) -> None:
     first = np.arange(128, dtype=np.int32).reshape(8, 16)
     second = np.full((8, 16), 3, np.int32)
-    answer = client.infer("sum", [given("INPUT0", first, "INT32"), given("INPUT1", second, "INT32", binary=False)])
+    answer = client.infer(
+        "sum",
+        [input_of(triton, "INPUT0", first, "INT32"), input_of(triton, "INPUT1", second, "INT32", binary_data=False)],
+    )
     assert np.array_equal(answer.as_numpy("OUTPUT0"), first + second)
     assert np.array_equal(answer.as_numpy("OUTPUT1"), first - second)
 
@@ -125,14 +126,16 @@ def test_batches_of_a_request_keep_their_order(client: Any) -> None:
 def test_more_than_the_batch_size_is_refused(client: Any) -> None:
     much = np.zeros((9, 16), np.int32)
     with pytest.raises(InferenceServerException, match="batch-size must be <= 8"):
-        client.infer("sum", [given("INPUT0", much, "INT32"), given("INPUT1", much, "INT32")])
+        client.infer("sum", [input_of(triton, "INPUT0", much, "INT32"), input_of(triton, "INPUT1", much, "INT32")])
 
 
 def test_binary_and_json_tensors_in_one_request(client: Any) -> None:
     numbers, words = np.array([1.5, 2.5], np.float32), np.array([b"x", b"\xff\x00"], np.object_)
     outputs = [triton.InferRequestedOutput("Y"), triton.InferRequestedOutput("X", binary_data=False)]
     answer = client.infer(
-        "two", [given("B", words, "BYTES"), given("A", numbers, "FP32", binary=False)], outputs=outputs
+        "two",
+        [input_of(triton, "B", words, "BYTES"), input_of(triton, "A", numbers, "FP32", binary_data=False)],
+        outputs=outputs,
     )
     assert answer.as_numpy("X").tolist() == [1.5, 2.5]
     assert answer.as_numpy("Y").tolist() == [b"x", b"\xff\x00"]
@@ -144,7 +147,7 @@ def test_many_requests_at_once(server: RunningServer) -> None:
         pending = []
         for i in range(64):
             values = np.full((1, 16), i, np.int32)
-            inputs = [given("INPUT0", values, "INT32"), given("INPUT1", values, "INT32")]
+            inputs = [input_of(triton, "INPUT0", values, "INT32"), input_of(triton, "INPUT1", values, "INT32")]
             pending.append(client.async_infer("sum", inputs, request_id=str(i)))
         for i, request in enumerate(pending):
             answer = request.get_result(timeout=20)
@@ -169,10 +172,10 @@ def test_descriptions(client: Any) -> None:
 def test_versions_are_told_apart(client: Any, server: RunningServer) -> None:
     values = np.array([5], np.int32)
     for version, found in (("", "7"), ("1", "1"), ("7", "7")):
-        answer = client.infer("versions", [given("INPUT0", values, "INT32")], model_version=version)
+        answer = client.infer("versions", [input_of(triton, "INPUT0", values, "INT32")], model_version=version)
         assert answer.get_response()["model_version"] == found
     with pytest.raises(InferenceServerException, match="version 2 is not found"):
-        client.infer("versions", [given("INPUT0", values, "INT32")], model_version="2")
+        client.infer("versions", [input_of(triton, "INPUT0", values, "INT32")], model_version="2")
     stats = {m["version"]: m["inference_count"] for m in client.get_inference_statistics("versions")["model_stats"]}
     assert stats == {"1": 1, "7": 2}
 

@@ -8,20 +8,12 @@ from pathlib import Path
 import pytest
 
 from naiad.testing import HttpResponse, RunningServer, serving
-from support.served_models import identity, write_model
 
 PAGE = "https://page.example"
 PREFLIGHT = (
     ("Access-Control-Request-Method", "POST"),
     ("Access-Control-Request-Headers", "authorization,content-type"),
 )
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
-    write_model(folder, "same", identity("TYPE_FP32", "-1"))
-    return folder
 
 
 @pytest.fixture(scope="module")

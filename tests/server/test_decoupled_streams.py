@@ -19,10 +19,12 @@ import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
-from backends.test_repeat_and_square import DECOUPLED, REPEAT, SQUARE, parameters
+from backends.test_repeat_and_square import DECOUPLED, REPEAT, SQUARE
 from naiad.testing import request_bytes, wait_until
 from server.test_cancelling import failed
+from support.config_texts import parameters
 from support.python_models import Client, client_of, write_python_model
+from support.triton_inputs import input_of
 
 WAIT_S = 20.0
 FINAL = "triton_final_response"
@@ -114,9 +116,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 def tensor(name: str, wire: str, array: np.ndarray[Any, Any]) -> triton.InferInput:
-    given = triton.InferInput(name, array.shape, wire)
-    given.set_data_from_numpy(array)
-    return given
+    return input_of(triton, name, array, wire)
 
 
 def number(value: int) -> list[triton.InferInput]:

@@ -55,7 +55,7 @@ def unload(server: RunningServer, name: str, dependents: bool = False) -> None:
 
 
 def states(server: RunningServer) -> dict[str, tuple[str, str]]:
-    rows = server.post("/v2/repository/index", {}).json()
+    rows = server.index()
     return {row["name"]: (row.get("state", ""), row.get("reason", "")) for row in rows}
 
 

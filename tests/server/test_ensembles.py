@@ -190,15 +190,15 @@ def test_an_optional_input_may_be_left_out(server: RunningServer, library: Any) 
 
 
 def test_four_hundred_steps_on_the_loop_need_no_deep_stack(server: RunningServer) -> None:
-    assert server.infer("long", {"inputs": [_input([[4, 5]])]}).json()["outputs"][0]["data"] == [4, 5]
+    assert server.infer("long", {"inputs": [given_input([[4, 5]])]}).json()["outputs"][0]["data"] == [4, 5]
 
 
-def _input(data: list[list[int]], name: str = "IN") -> dict[str, Any]:
+def given_input(data: list[list[int]], name: str = "IN") -> dict[str, Any]:
     return {"name": name, "datatype": "INT32", "shape": list(np.shape(data)), "data": data}
 
 
 def test_an_output_that_a_model_does_not_give_is_an_error(server: RunningServer) -> None:
-    answer = server.infer("missing", {"inputs": [_input([[1]])], "id": "x"})
+    answer = server.infer("missing", {"inputs": [given_input([[1]])], "id": "x"})
     assert answer.status == 500
     assert answer.error.startswith(
         "in ensemble 'missing', [request id: x] unexpected deadlock, at least one output is not set while no more "
@@ -311,7 +311,7 @@ def test_the_example_of_the_page_works(tmp_path: Path) -> None:
 
 def test_statistics_of_an_ensemble_and_of_its_members(server: RunningServer) -> None:
     before = {name: server.statistics(name)["inference_stats"] for name in ("chain", "slow")}
-    assert server.infer("chain", {"inputs": [_input([[1], [2]])]}).status == 200
+    assert server.infer("chain", {"inputs": [given_input([[1], [2]])]}).status == 200
     ensemble = server.statistics("chain")
     assert ensemble["inference_count"] == 2
     assert ensemble["execution_count"] == 1
@@ -328,7 +328,7 @@ def test_statistics_of_an_ensemble_and_of_its_members(server: RunningServer) -> 
 def test_answers_of_an_ensemble_are_cached(server: RunningServer) -> None:
     ran = server.statistics("adds")["inference_count"]
     for _ in range(3):
-        assert server.infer("cached", {"inputs": [_input([[41]])]}).json()["outputs"][0]["data"] == [42]
+        assert server.infer("cached", {"inputs": [given_input([[41]])]}).json()["outputs"][0]["data"] == [42]
     assert server.statistics("adds")["inference_count"] == ran + 1
     stats = server.statistics("cached")["inference_stats"]
     assert [stats["cache_hit"]["count"], stats["cache_miss"]["count"]] == [2, 1]
@@ -338,14 +338,14 @@ def test_requests_of_a_sequence_are_not_answered_from_the_cache_of_an_ensemble(s
     for _ in range(2):
         totals = []
         for number in range(3):
-            asked = {"inputs": [_input([[4]])], "parameters": {"sequence_id": 8, "sequence_start": number == 0}}
+            asked = {"inputs": [given_input([[4]])], "parameters": {"sequence_id": 8, "sequence_start": number == 0}}
             totals.append(server.infer("cached_sequences", asked).json()["outputs"][0]["data"][0])
         assert totals == [4, 8, 12]
 
 
 def test_metrics_have_a_line_for_an_ensemble(server: RunningServer) -> None:
-    server.infer("twice", {"inputs": [_input(A.tolist(), "A"), _input(B.tolist(), "B")]})
-    page = server.request("GET", "/metrics", port=server.metrics).body.decode()
+    server.infer("twice", {"inputs": [given_input(A.tolist(), "A"), given_input(B.tolist(), "B")]})
+    page = server.metrics_page()
     lines = [line for line in page.splitlines() if 'model="twice"' in line and "nv_inference_count" in line]
     assert len(lines) == 1
     assert float(lines[0].split()[-1]) > 0
@@ -362,7 +362,7 @@ def _most_waiting(server: RunningServer, model: str) -> float:
 
         def all_answered() -> bool:
             nonlocal most
-            page = server.request("GET", "/metrics", port=server.metrics).body.decode()
+            page = server.metrics_page()
             name = 'nv_inference_pending_request_count{model="slow",'
             most = max(most, *(float(line.split()[-1]) for line in page.splitlines() if line.startswith(name)))
             return bool(server.statistics(model)["inference_stats"]["success"]["count"] == before + 6)

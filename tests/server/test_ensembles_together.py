@@ -18,15 +18,16 @@ import tritonclient.http
 
 from naiad.testing import RunningServer, serving, wait_until
 from server.test_batching_together import FLAT_GRAPH, GRAPH, PADDED, RAGGED, SCATTERED
-from server.test_ensembles import ADDS, ON_CPU, SILENT, _input, write_python
+from server.test_ensembles import ADDS, ON_CPU, SILENT, given_input, write_python
+from support.config_texts import parameter
 from support.otlp_collector import collecting
 from support.python_models import HEAD, write_python_model
 from support.served_ensembles import chain, step, write_ensemble, write_identity
 from support.served_models import identity, tensor, write_model
-from support.versioned_models import ALL, SCALES, parameter, write_onnx
+from support.versioned_models import ALL, SCALES, write_onnx
 from support.versioned_models import write_python as write_scales
 
-ROW = {"inputs": [_input([[1]])]}
+ROW = {"inputs": [given_input([[1]])]}
 FLOATS = ({"IN": "TYPE_FP32 -1"}, {"OUT": "TYPE_FP32 -1"})
 X_TO_Y = ({"X": "IN"}, {"Y": "OUT"})
 # Asks the ensemble "called" in one of two ways, or the decoupled one "counted".
@@ -79,7 +80,7 @@ SLEEPS = ADDS.replace("y = x + 1 if", "time.sleep(x.max() / 1000); y = x + 1 if"
 
 def ints(server: RunningServer, model: str, data: list[list[int]]) -> Any:
     """The answer's data to a request with one input, IN; an error's text."""
-    answer = server.infer(model, {"inputs": [_input(data)]})
+    answer = server.infer(model, {"inputs": [given_input(data)]})
     return answer.json()["outputs"][0]["data"] if answer.status == 200 else answer.error
 
 
@@ -283,10 +284,7 @@ def test_members_of_the_own_namespace_come_first(tmp_path: Path) -> None:
     options = ("--model-repository", first, "--model-repository", second, "--model-namespacing=true")
     with serving(tmp_path / "log", *options) as server:
         assert ints(server, "outer", [[1, 2, 3, 4]]) == [1, 2, 3, 4]
-        rows = {
-            (row["name"], Path(row["namespace"]).name): row["state"]
-            for row in server.post("/v2/repository/index", {}).json()
-        }
+        rows = {(row["name"], Path(row["namespace"]).name): row["state"] for row in server.index()}
         assert set(rows.values()) == {"READY"} and len(rows) == 5
         given = tritonclient.grpc.InferInput("IN", [1, 3], "INT32")
         given.set_data_from_numpy(np.array([[1, 2, 3]], np.int32))
@@ -437,7 +435,7 @@ def test_an_ensemble_reshapes_its_own_tensors(tmp_path: Path, batch: int) -> Non
             assert answer["outputs"][0]["data"] == data
         refused = server.infer("shaped", {"inputs": [given | {"shape": [*lead, 6]}]})
         assert refused.status == 400
-        index = {entry["name"]: entry for entry in server.post("/v2/repository/index", b"{}").json()}
+        index = {entry["name"]: entry for entry in server.index()}
         assert "inconsistent shape" in index["unfit"]["reason"]
 
 

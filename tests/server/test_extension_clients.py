@@ -7,7 +7,6 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ import tritonclient.http
 
 from naiad.testing import RunningServer, serving
 from support.served_models import identity, write_model
+from support.triton_inputs import input_of
 
 CODINGS = (None, "gzip", "deflate")
 ROUNDS = 3
@@ -35,12 +35,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         assert "Exception in callback" not in running.log
 
 
-def given(module: Any, array: np.ndarray, datatype: str, **binary: bool) -> Any:
-    found = module.InferInput("INPUT0", list(array.shape), datatype)
-    found.set_data_from_numpy(array, **binary)
-    return found
-
-
 @pytest.mark.parametrize("request_coding", CODINGS)
 @pytest.mark.parametrize("response_coding", CODINGS)
 @pytest.mark.parametrize("binary", [True, False])
@@ -54,7 +48,7 @@ def test_compression(
     with module.InferenceServerClient(server.url) as client:
         answer = client.infer(
             "labelled",
-            [given(module, array, "FP32", binary_data=binary)],
+            [input_of(module, "INPUT0", array, "FP32", binary_data=binary)],
             outputs=wanted,
             request_compression_algorithm=request_coding,
             response_compression_algorithm=response_coding,
@@ -68,7 +62,9 @@ def test_classes_over_http(server: RunningServer, binary: bool) -> None:
     wanted = [module.InferRequestedOutput("OUTPUT0", binary_data=binary, class_count=2)]
     array = np.array([[1, 3, 2], [0.5, 0, -1]], np.float32)
     with module.InferenceServerClient(server.url) as client:
-        answer = client.infer("labelled", [given(module, array, "FP32")], outputs=wanted).as_numpy("OUTPUT0")
+        answer = client.infer("labelled", [input_of(module, "INPUT0", array, "FP32")], outputs=wanted).as_numpy(
+            "OUTPUT0"
+        )
     expected = [["3.000000:1:dog", "2.000000:2"], ["0.500000:0:cat", "0.000000:1:dog"]]
     assert [[text.decode() if binary else text for text in row] for row in answer] == expected
 
@@ -78,7 +74,9 @@ def test_classes_over_grpc(server: RunningServer) -> None:
     wanted = [module.InferRequestedOutput("OUTPUT0", class_count=1)]
     array = np.array([[1, 3, 2], [0.5, 0, -1]], np.float32)
     with module.InferenceServerClient(server.grpc_url) as client:
-        answer = client.infer("labelled", [given(module, array, "FP32")], outputs=wanted).as_numpy("OUTPUT0")
+        answer = client.infer("labelled", [input_of(module, "INPUT0", array, "FP32")], outputs=wanted).as_numpy(
+            "OUTPUT0"
+        )
     assert answer.tolist() == [[b"3.000000:1:dog"], [b"0.500000:0:cat"]]
 
 
@@ -92,7 +90,7 @@ def test_large_compressed_bodies_do_not_hold_others_up(server: RunningServer) ->
     text = json.dumps({"inputs": [described], "outputs": [wanted]}).encode()
     large = gzip.compress(text + bytes(size), 1)
     headers = [("Content-Encoding", "gzip"), ("Inference-Header-Content-Length", str(len(text)))]
-    small = given(module, np.zeros((1, 8), np.float32), "FP32")
+    small = input_of(module, "INPUT0", np.zeros((1, 8), np.float32), "FP32")
     done = threading.Event()
 
     def send_large() -> None:

@@ -16,7 +16,7 @@ import tritonclient.grpc
 from naiad.testing import RunningServer, serving
 from support.python_models import DOUBLES, REPEATS, write_python_model
 from support.served_models import identity, write_model
-from support.shared_regions import PROTOCOLS, Caller, memory
+from support.shared_regions import PROTOCOLS, Caller, calling, memory
 
 CACHE = "response_cache { enable: true }"
 GATED_REPEATS = (
@@ -77,10 +77,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 @pytest.fixture(params=PROTOCOLS)
 def caller(server: RunningServer, request: pytest.FixtureRequest) -> Iterator[Caller]:
-    made = Caller(server, request.param)
-    yield made
-    made.client.unregister_system_shared_memory()
-    made.client.close()
+    with calling(server, request.param) as made:
+        yield made
 
 
 @pytest.mark.parametrize("headers", [None, {"x-tenant": "7"}], ids=["plain", "forwarded"])

@@ -13,6 +13,7 @@ from tritonclient.utils import InferenceServerException
 from naiad.testing import run_to_end, server_environment, serving, start_server, wait_until
 from support.grpc_peers import CALL_S, INFER, LIVE, Http2Peer, calling, infer, infer_message
 from support.served_models import identity, numbers, write_model
+from support.served_transports import TRANSPORTS
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +173,7 @@ def answers(port: int) -> bool:
 # Compression.
 
 
-@pytest.mark.parametrize("transport", ["naiad", "grpcio"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("level", ["none", "low", "medium", "high"])
 def test_answers_to_inference_requests_are_compressed(tmp_path: Path, models: Path, transport: str, level: str) -> None:
     options = ("--grpc-infer-response-compression-level", level, "--grpc-transport", transport)

@@ -12,19 +12,6 @@ import pytest
 from naiad.testing import run_to_end, serving
 from support.certificates import Authority, new_authority
 from support.grpc_peers import calling, infer, is_refused
-from support.served_models import identity, write_model
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
-    write_model(folder, "same", identity("TYPE_FP32", "-1"))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return new_authority(tmp_path_factory.mktemp("certificates"), "authority")
 
 
 @pytest.mark.parametrize("transport", ["naiad", "grpcio"])

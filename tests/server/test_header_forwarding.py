@@ -15,6 +15,7 @@ from tritonclient.utils import InferenceServerException
 from naiad.config.messages import message_class
 from naiad.testing import RunningServer, serving
 from support.served_models import tensor
+from support.served_transports import TRANSPORTS
 
 TELLS = """
 import numpy as np
@@ -34,7 +35,7 @@ BINARY = {**INPUT, "parameters": {"binary_data_size": 4}}
 del BINARY["data"]
 
 
-@pytest.fixture(scope="module", params=["naiad", "grpcio"])
+@pytest.fixture(scope="module", params=TRANSPORTS)
 def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("forwarding")
     version = folder / "models" / "tells" / "1"

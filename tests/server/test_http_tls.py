@@ -15,19 +15,6 @@ from naiad.testing import RESPONSE_S, HttpResponse, RunningServer, read_response
 from support.certificates import Authority, Identity, new_authority
 from support.grpc_peers import calling
 from support.grpc_peers import infer as infer_grpc
-from support.served_models import identity, write_model
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
-    write_model(folder, "same", identity("TYPE_FP32", "-1"))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return new_authority(tmp_path_factory.mktemp("certificates"), "authority")
 
 
 def files_of(own: Identity) -> tuple[object, ...]:

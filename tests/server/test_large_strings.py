@@ -408,7 +408,7 @@ def test_callers_that_give_up(server: RunningServer) -> None:
 
 
 def _in_flight(server: RunningServer) -> float:
-    page = server.request("GET", "/metrics", port=server.metrics).body.decode()
+    page = server.metrics_page()
     return sum(float(line.split()[-1]) for line in page.splitlines() if line.startswith("naiad_requests_in_flight "))
 
 

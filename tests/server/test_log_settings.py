@@ -30,6 +30,15 @@ def server(tmp_path: Path) -> Iterator[RunningServer]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server for the tests that must not change it."""
+    folder = tmp_path_factory.mktemp("unchanged")
+    write_model(folder / "models", "same", identity())
+    with serving(folder / "log", folder / "models") as running:
+        yield running
+
+
 def set_log(server: RunningServer, **settings: object) -> dict[str, object]:
     answer = server.post("/v2/logging", settings)
     assert answer.status == 200, answer.body
@@ -94,8 +103,8 @@ def test_grpc_changes_the_same_settings(server: RunningServer) -> None:
         (b'{"a": "' + b"x" * 65536 + b'"}', 400, "expected a JSON object of up to 65536 bytes"),
     ],
 )
-def test_a_refused_change_changes_nothing(server: RunningServer, body: bytes, status: int, text: str) -> None:
-    answer = server.post("/v2/logging", body)
+def test_a_refused_change_changes_nothing(unchanged: RunningServer, body: bytes, status: int, text: str) -> None:
+    answer = unchanged.post("/v2/logging", body)
     assert answer.status == status
     assert text in answer.error
-    assert server.get("/v2/logging").json() == DEFAULTS
+    assert unchanged.get("/v2/logging").json() == DEFAULTS

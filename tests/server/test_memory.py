@@ -19,8 +19,9 @@ import tritonclient.grpc
 import tritonclient.http
 
 from naiad.testing import RunningServer, read_response, request_bytes, serving, wait_until
+from support.config_texts import parameter
 from support.served_models import identity, numbers, write_model
-from support.versioned_models import ONNX, PYTHON, SCALES, parameter, served, shares, write_onnx, write_python
+from support.versioned_models import ONNX, PYTHON, SCALES, served, shares, write_onnx, write_python
 
 MB = 1 << 20
 EXPLICIT = "--model-control-mode=explicit"
@@ -38,7 +39,7 @@ def server_of(tmp_path: Path, *arguments: object) -> Iterator[RunningServer]:
 
 
 def states(server: RunningServer) -> dict[str, str]:
-    return {row["name"]: row.get("state", "") for row in server.post("/v2/repository/index", {}).json()}
+    return {row["name"]: row.get("state", "") for row in server.index()}
 
 
 def ready(server: RunningServer) -> set[str]:
@@ -49,10 +50,6 @@ def load(server: RunningServer, name: str) -> str:
     """ "" or the error."""
     answer = server.post(f"/v2/repository/models/{name}/load", {})
     return "" if answer.status == 200 else f"{answer.status} {answer.error}"
-
-
-def metrics(server: RunningServer) -> str:
-    return server.request("GET", "/metrics", port=server.metrics).body.decode()
 
 
 def held(server: RunningServer, name: str) -> int:
@@ -99,7 +96,7 @@ def test_the_memory_of_a_process_is_measured_and_shown(tmp_path: Path) -> None:
         assert heavy - light == pytest.approx(50_000_000, rel=0.2)
         (child,) = [c for c in psutil.Process(server.process.pid).children() if c.memory_info().rss > heavy * 0.9]
         assert heavy <= child.memory_info().rss * 1.1
-        assert f'naiad_model_memory_bytes{{device="CPU",model="heavy",version="1"}} {heavy}' in metrics(server)
+        assert f'naiad_model_memory_bytes{{device="CPU",model="heavy",version="1"}} {heavy}' in server.metrics_page()
         with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
             (usage,) = client.get_inference_statistics("heavy").model_stats[0].memory_usage
             assert (usage.type, usage.byte_size) == ("CPU", heavy)
@@ -124,7 +121,7 @@ def test_the_longest_unused_goes_for_a_load(tmp_path: Path) -> None:
         assert load(server, "c") == ""
         assert ready(server) == {"a", "c"}
         assert server.get("/v2/health/ready").status == 200
-        assert "naiad_model_memory_budget_bytes 136314880" in metrics(server)
+        assert "naiad_model_memory_budget_bytes 136314880" in server.metrics_page()
 
 
 def test_a_load_that_does_not_fit_is_refused_with_the_figures(tmp_path: Path) -> None:
@@ -179,7 +176,7 @@ def test_models_of_the_start_that_do_not_fit_wait_for_requests(tmp_path: Path) -
         for name in ("a", "b", "a", "b"):
             assert server.infer(name, value).status == 200
             assert ready(server) == {name}
-        assert 'naiad_model_evictions{reason="memory"} ' in metrics(server)
+        assert 'naiad_model_evictions{reason="memory"} ' in server.metrics_page()
 
 
 # On demand
@@ -261,12 +258,12 @@ def test_a_storm_loads_a_model_once(tmp_path: Path) -> None:
     write_python(tmp_path / "models", "late", 1, SLOW_START.replace("GO", json.dumps(str(go))))
     with server_of(tmp_path, EXPLICIT, "--load-on-demand-secs=20") as server, ThreadPoolExecutor(30) as pool:
         asking = [pool.submit(server.infer, "late", PYTHON) for _ in range(30)]
-        wait_until(lambda: "naiad_model_demand_waiting 30" in metrics(server), 10, "all wait")
+        wait_until(lambda: "naiad_model_demand_waiting 30" in server.metrics_page(), 10, "all wait")
         go.touch()
         assert [one.result().status for one in asking] == [200] * 30
         assert server.log.count("loading: late:1") == 1
-        assert "naiad_model_demand_loads 1" in metrics(server)
-        assert "naiad_model_demand_waiting 0" in metrics(server)
+        assert "naiad_model_demand_loads 1" in server.metrics_page()
+        assert "naiad_model_demand_waiting 0" in server.metrics_page()
 
 
 @pytest.mark.slow
@@ -299,16 +296,16 @@ def test_callers_that_leave_make_room_for_others(tmp_path: Path) -> None:
         peers = [server.connect() for _ in range(5)]
         for peer in peers:
             peer.sendall(request_bytes("POST", "/v2/models/late/infer", body))
-        wait_until(lambda: "naiad_model_demand_waiting 5" in metrics(server), 10, "they wait")
+        wait_until(lambda: "naiad_model_demand_waiting 5" in server.metrics_page(), 10, "they wait")
         for peer in peers:
             peer.close()
-        wait_until(lambda: "naiad_model_demand_waiting 0" in metrics(server), 10, "they are gone")
+        wait_until(lambda: "naiad_model_demand_waiting 0" in server.metrics_page(), 10, "they are gone")
         with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
             given = tritonclient.grpc.InferInput("X", [1], "FP32")
             given.set_data_from_numpy(np.ones(1, np.float32))
             with pytest.raises(tritonclient.grpc.InferenceServerException, match="Deadline"):
                 client.infer("late", [given], client_timeout=0.5)
-        wait_until(lambda: "naiad_model_demand_waiting 0" in metrics(server), 10, "it is gone")
+        wait_until(lambda: "naiad_model_demand_waiting 0" in server.metrics_page(), 10, "it is gone")
         go.touch()
         assert served(server, "late", PYTHON) == 1
 
@@ -359,7 +356,7 @@ def test_an_idle_model_goes_and_comes_back(tmp_path: Path) -> None:
             wait_until(lambda: ready(server) == {"kept"}, 15, "the idle model goes")
             wait_until(lambda: not psutil.Process(server.process.pid).children(), 15, "and its process")
             assert server.get("/v2/health/ready").status == 200
-        assert 'naiad_model_evictions{reason="idle"} 2' in metrics(server)
+        assert 'naiad_model_evictions{reason="idle"} 2' in server.metrics_page()
 
 
 @pytest.mark.slow
@@ -382,7 +379,7 @@ def test_what_runs_is_answered_before_its_model_goes_and_what_comes_meanwhile_wa
         assert load(server, "slow") == ""
         with ThreadPoolExecutor(4) as pool:
             running = pool.submit(server.infer, "slow", numbers([1]))
-            wait_until(lambda: "naiad_requests_in_flight 1\n" in metrics(server), 10, "it runs")
+            wait_until(lambda: "naiad_requests_in_flight 1\n" in server.metrics_page(), 10, "it runs")
             other = pool.submit(server.infer, "other", numbers([2]))
             server.wait_for("unloading 'slow'")
             late = pool.submit(server.infer, "slow", numbers([3]))
@@ -454,6 +451,6 @@ def test_the_index_says_why_a_model_was_unloaded(tmp_path: Path) -> None:
         sized(tmp_path / "models", name, 60 * MB)
     with server_of(tmp_path, EXPLICIT, "--model-memory-budget", 100 * MB, "--load-model=a") as server:
         assert load(server, "b") == ""
-        rows = {row["name"]: row.get("reason", "") for row in server.post("/v2/repository/index", {}).json()}
+        rows = {row["name"]: row.get("reason", "") for row in server.index()}
         assert rows == {"a": "unloaded: to make room for 'b'", "b": ""}
         assert server.get("/v2/health/ready").status == 200, "it was unloaded on purpose"

@@ -43,16 +43,21 @@ def server(repository: Path, tmp_path: Path) -> Iterator[RunningServer]:
         assert "Traceback" not in running.log
 
 
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server for the tests that change no model."""
+    folder = tmp_path_factory.mktemp("unchanged")
+    write_model(folder / "models", "second", identity())
+    with serving(folder / "log", folder / "models", EXPLICIT) as running:
+        yield running
+
+
 @pytest.fixture(params=["http", "grpc"])
 def client(server: RunningServer, request: pytest.FixtureRequest) -> Iterator[Any]:
     module = tritonclient.http if request.param == "http" else tritonclient.grpc
     found = module.InferenceServerClient(server.url if request.param == "http" else server.grpc_url)
     yield found
     found.close()
-
-
-def index(server: RunningServer) -> list[dict[str, str]]:
-    return list(server.post("/v2/repository/index", {}).json())
 
 
 def touch(folder: Path) -> None:
@@ -70,8 +75,8 @@ def touch(folder: Path) -> None:
 )
 def test_what_is_loaded_at_the_start(repository: Path, tmp_path: Path, arguments: list[str], ready: list[str]) -> None:
     with serving(tmp_path / "log", repository, EXPLICIT, *arguments) as server:
-        assert [row["name"] for row in index(server) if row.get("state") == "READY"] == ready
-        assert [row["name"] for row in index(server)] == ["first", "second"]
+        assert [row["name"] for row in server.index() if row.get("state") == "READY"] == ready
+        assert [row["name"] for row in server.index()] == ["first", "second"]
         assert server.get("/v2/health/ready").status == 200
 
 
@@ -98,7 +103,7 @@ def test_load_and_unload(client: Any, server: RunningServer) -> None:
     answer = server.infer("second", numbers([5]))
     assert (answer.status, answer.error) == (404, "Request for unknown model: 'second' has no available versions")
     gone = {"name": "second", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"}
-    wait_until(lambda: gone in index(server), 5, "is unloaded")
+    wait_until(lambda: gone in server.index(), 5, "is unloaded")
     assert client.is_server_ready()
     client.unload_model("nope")
     with pytest.raises(InferenceServerException, match="failed to load 'nope', failed to poll from model repository"):
@@ -107,7 +112,7 @@ def test_load_and_unload(client: Any, server: RunningServer) -> None:
 
 def test_a_model_that_is_put_into_the_repository_later(client: Any, server: RunningServer, repository: Path) -> None:
     write_model(repository, "third", identity())
-    assert {"name": "third"} in index(server)
+    assert {"name": "third"} in server.index()
     client.load_model("third")
     assert client.is_model_ready("third")
 
@@ -133,7 +138,7 @@ def test_a_reload_that_fails(client: Any, server: RunningServer, repository: Pat
         client.load_model("first")
     assert client.is_model_ready("first")
     assert client.is_server_ready()
-    (row,) = [row for row in index(server) if row["name"] == "first"]
+    (row,) = [row for row in server.index() if row["name"] == "first"]
     assert row["state"] == "READY"
     assert "could not be loaded again" in row["reason"]
 
@@ -165,8 +170,8 @@ def test_answers_over_http(server: RunningServer) -> None:
         ("unload", b'{"parameters": {"unload_dependents": true}}', 200, ""),
     ],
 )
-def test_bodies_over_http(server: RunningServer, verb: str, body: bytes, status: int, text: str) -> None:
-    answer = server.post(f"/v2/repository/models/second/{verb}", body)
+def test_bodies_over_http(unchanged: RunningServer, verb: str, body: bytes, status: int, text: str) -> None:
+    answer = unchanged.post(f"/v2/repository/models/second/{verb}", body)
     assert answer.status == status
     assert text in answer.body.decode()
 

@@ -71,7 +71,7 @@ def test_names_that_repeat_are_served_apart(repositories: tuple[Path, Path], tmp
         answer = server.infer("nope", numbers([1]))
         assert (answer.status, answer.error) == (400, "Request for unknown model: 'nope' is not found")
         assert server.post("/v2/models/both/trace/setting", {}).status == 400
-        page = server.request("GET", "/metrics", port=server.metrics).body.decode()
+        page = server.metrics_page()
         for repository in repositories:
             assert f'nv_inference_count{{model="both",namespace="{repository}",version="1"}} 0' in page
         with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:

@@ -34,7 +34,7 @@ def server(repository: Path, tmp_path: Path) -> Iterator[RunningServer]:
 
 
 def states(server: RunningServer) -> dict[str, str]:
-    rows = server.post("/v2/repository/index", {}).json()
+    rows = server.index()
     return {f"{row['name']}:{row.get('version', '')}": row.get("state", "") for row in rows}
 
 
@@ -192,7 +192,7 @@ def test_agents_of_a_folder(tmp_path: Path) -> None:
     options = ("--repoagent-directory", tmp_path / "agents", "--exit-on-error=false")
     with serving(tmp_path / "log", tmp_path / "models", *options) as server:
         assert server.get("/v2/models/good/ready").status == 200
-        rows = {row["name"]: row for row in server.post("/v2/repository/index", {}).json()}
+        rows = {row["name"]: row for row in server.index()}
         assert rows["bad"]["reason"] == "the repository agent 'mine' refuses model 'bad': not this model"
         agents = server.get("/v2/models/good/config").json()["model_repository_agents"]["agents"]
         assert agents == [{"name": "mine", "parameters": {"says": "yes"}}]

@@ -16,6 +16,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from naiad.testing import RunningServer, serving
 from support.grpc_peers import CALL_S, calling
 from support.served_models import SUM_AND_DIFFERENCE, write_model
+from support.served_transports import TRANSPORTS
 from support.shared_regions import memory
 
 REGION = "rows"
@@ -57,7 +58,7 @@ REFUSED: dict[str, tuple[Place, Place, Sequence[bytes], str]] = {
 }
 
 
-@pytest.fixture(scope="module", params=["naiad", "grpcio"])
+@pytest.fixture(scope="module", params=TRANSPORTS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("raws")
     write_model(folder / "models", "simple", "max_batch_size: 8", graph=SUM_AND_DIFFERENCE)

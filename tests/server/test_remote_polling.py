@@ -46,7 +46,7 @@ def tag(server: RunningServer, name: str = "m") -> Any:
 
 
 def rows(server: RunningServer) -> dict[str, tuple[str, str]]:
-    found = server.post("/v2/repository/index", {}).json()
+    found = server.index()
     return {row["name"]: (row.get("state", ""), row.get("reason", "")) for row in found}
 
 
@@ -185,7 +185,7 @@ def test_repositories_elsewhere_are_namespaces(s3: S3, tmp_path: Path) -> None:
         answer = server.infer("both", numbers([1]))
         assert (answer.status, "There are 2 identifiers of model 'both'" in answer.error) == (400, True)
         assert server.infer("only", numbers([1])).status == 200
-        spaces = {(row["name"], row["namespace"]) for row in server.post("/v2/repository/index", {}).json()}
+        spaces = {(row["name"], row["namespace"]) for row in server.index()}
         assert spaces == {("both", s3.uri()), ("only", s3.uri()), ("both", str(local))}
         put_model(s3, "only", "second")
         wait_until(lambda: tag(server, "only") == "second", 15, "the change is loaded")

@@ -51,7 +51,7 @@ def test_models_are_fetched_when_they_are_loaded(s3: S3, tmp_path: Path) -> None
     explicit = arguments(s3, tmp_path / "mirror", "--model-control-mode=explicit", "--load-model=one")
     with serving(tmp_path / "log", *explicit) as server:
         assert {key.split("/")[1] for key in s3.asked_keys()} == {"one"}
-        names = {row["name"] for row in server.post("/v2/repository/index", {}).json()}
+        names = {row["name"] for row in server.index()}
         assert names == {"one", "two", "three"}
         assert {key.split("/")[1] for key in s3.asked_keys()} == {"one"}, "the index fetches nothing"
         assert server.post("/v2/repository/models/two/load", {}).status == 200
@@ -102,7 +102,7 @@ def test_what_serves_goes_on_when_the_store_is_gone(s3: S3, tmp_path: Path) -> N
         assert answer.status >= 400
         assert "503" in server.log
         assert server.infer("one", numbers([1])).status == 200
-        names = {row["name"] for row in server.post("/v2/repository/index", {}).json()}
+        names = {row["name"] for row in server.index()}
         assert names == {"one", "two"}
         assert server.post("/v2/repository/models/two/load", {}).status == 200, "the mirror has it"
         assert "comes from the mirror" in server.log
@@ -150,7 +150,7 @@ def test_one_broken_model_does_not_keep_the_others_away(s3: S3, tmp_path: Path) 
     s3.fault = lambda asked: Faked(status=403) if asked.key.startswith("repo/bad") else None
     with serving(tmp_path / "log", *arguments(s3, tmp_path / "mirror", "--exit-on-error=false")) as server:
         assert server.infer("good", numbers([1])).status == 200
-        (reason,) = (row["reason"] for row in server.post("/v2/repository/index", {}).json() if row["name"] == "bad")
+        (reason,) = (row["reason"] for row in server.index() if row["name"] == "bad")
         assert "refuses the credentials" in reason
 
 

@@ -16,23 +16,12 @@ import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
 from naiad.testing import RESPONSE_S, RunningServer, read_response, request_bytes, serving, wait_until
-from server.test_access import bearer, hashed
-from support.certificates import Authority, Identity, new_authority
+from server.test_access import bearer
+from support.api_keys import hashed
+from support.certificates import Authority, Identity
 from support.grpc_peers import calling
-from support.served_models import identity, write_model
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
-    write_model(folder, "same", identity("TYPE_FP32", "-1"))
-    return folder
-
-
-def put(path: Path, text: str) -> None:
-    new = path.with_suffix(".new")
-    new.write_text(text)
-    os.replace(new, path)
+from support.replaced_files import put
+from support.served_transports import TRANSPORTS
 
 
 def read_again(server: RunningServer, what: str) -> None:
@@ -64,7 +53,7 @@ def grpc_status(client: tritonclient.grpc.InferenceServerClient, key: str) -> st
     return "OK"
 
 
-@pytest.mark.parametrize("transport", ["naiad", "grpcio"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_keys_come_and_go_on_open_connections(tmp_path: Path, models: Path, transport: str) -> None:
     keys = tmp_path / "keys"
     put(keys, f"old infer {hashed('old')}\nstays infer {hashed('stays')} rate=0.001 burst=2\n")
@@ -111,11 +100,6 @@ def serial(url: str, authority: Authority) -> int:
         return int(str(found["serialNumber"]), 16)
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return new_authority(tmp_path_factory.mktemp("certificates"), "authority")
-
-
 def install(identity_: Identity, folder: Path) -> tuple[Path, Path]:
     """Put a certificate and its key where the server reads them."""
     target = folder / "server.pem", folder / "server.key"
@@ -132,7 +116,7 @@ def secured(server: RunningServer, authority: Authority) -> Iterator[ssl.SSLSock
         yield secure
 
 
-@pytest.mark.parametrize("transport", ["naiad", "grpcio"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_new_connections_get_the_new_certificate(
     tmp_path: Path, models: Path, authority: Authority, transport: str
 ) -> None:

@@ -41,7 +41,8 @@ def client(tmp_path: Path) -> Iterator[Client]:
     write_python_model(repository, "cached", COUNTS, CACHED)
     write_python_model(repository, "batched", COUNTS, CACHED + " dynamic_batching { preserve_ordering: true }")
     write_python_model(repository, "plain", COUNTS)
-    more = ("--cache-config", "local,size=1048576", "--model-control-mode", "explicit", "--load-model", "*")
+    # The others are loaded by the tests that ask them: each has a process.
+    more = ("--cache-config", "local,size=1048576", "--model-control-mode", "explicit", "--load-model", "cached")
     with client_of(repository, tmp_path / "log", *more) as found:
         yield found
 
@@ -61,6 +62,8 @@ def counts(client: Client, model: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("model", ["cached", "batched"])
 def test_an_equal_request_is_answered_without_the_model_over_both_protocols(client: Client, model: str) -> None:
+    client.load(model)
+    client.load("plain")
     assert ask(client, model, 1) == 2
     assert ask(client, model, 1) == 2
     assert client.infer(model, 1).tolist() == [[2]]
@@ -68,7 +71,7 @@ def test_an_equal_request_is_answered_without_the_model_over_both_protocols(clie
     found = counts(client, model)
     assert (found["success"], found["queue"], found["cache_hit"], found["cache_miss"]) == (4, 4, 2, 2)
     assert (found["inferences"], found["executions"], found["compute_infer"]) == (2, 2, 2)
-    page = client.server.request("GET", "/metrics", port=client.server.metrics).body.decode()
+    page = client.server.metrics_page()
     assert f'nv_cache_num_hits_per_model{{model="{model}",version="1"}} 2' in page
     assert f'nv_cache_num_misses_per_model{{model="{model}",version="1"}} 2' in page
     assert "nv_cache_num_entries 2\n" in page
@@ -93,6 +96,7 @@ def test_errors_are_not_kept(client: Client, value: float) -> None:
 
 
 def test_a_model_without_it_is_asked_each_time(client: Client) -> None:
+    client.load("plain")
     assert [ask(client, "plain", 1) for _ in range(3)] == [2, 3, 4]
 
 

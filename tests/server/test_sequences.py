@@ -45,7 +45,7 @@ def client(server: RunningServer) -> Iterator[Client]:
 
 
 def in_flight(server: RunningServer, model: str) -> int:
-    lines = server.request("GET", "/metrics", port=server.metrics).body.decode().splitlines()
+    lines = server.metrics_page().splitlines()
     found = [line for line in lines if line.startswith("nv_inference_pending_request_count") and f'"{model}"' in line]
     return sum(int(float(line.rsplit(" ", 1)[1])) for line in found)
 

@@ -21,7 +21,7 @@ from naiad.testing import RunningServer, serving, wait_until
 from support import onnx_models
 from support.python_models import DOUBLES, MISBEHAVES, REPEATS, write_python_model
 from support.served_models import identity, write_model
-from support.shared_regions import PROTOCOLS, Caller, descriptors, memory
+from support.shared_regions import PROTOCOLS, Caller, calling, descriptors, memory
 
 STRINGS = """
 class TritonPythonModel:
@@ -136,11 +136,8 @@ def server(repository: Path) -> Iterator[RunningServer]:
 
 @pytest.fixture(params=PROTOCOLS)
 def caller(server: RunningServer, request: pytest.FixtureRequest) -> Iterator[Caller]:
-    made = Caller(server, request.param)
-    yield made
-    made.client.unregister_system_shared_memory()
-    assert made.client.get_system_shared_memory_status() is not None
-    made.client.close()
+    with calling(server, request.param) as made:
+        yield made
     wait_until(lambda: not descriptors(server.process.pid), 5, "the server keeps no memory of clients open")
 
 
@@ -463,7 +460,7 @@ def test_one_input_in_a_region_and_one_beside(caller: Caller, columns: int, in_r
 
 
 def runs_one(server: RunningServer) -> bool:
-    page = server.request("GET", "/metrics", port=server.metrics).body.decode()
+    page = server.metrics_page()
     waits_none = 'nv_inference_pending_request_count{model="gate",version="1"} 0\n'
     return "\nnaiad_requests_in_flight 1\n" in page and waits_none in page
 

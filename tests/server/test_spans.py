@@ -19,6 +19,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from naiad.testing import RunningServer, run_to_end, server_environment, serving, wait_until
 from support.otlp_collector import Collector, collecting
 from support.served_models import LOOK_UP, identity, numbers, write_model
+from support.served_transports import TRANSPORTS
 
 TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"
@@ -94,7 +95,7 @@ def test_the_spans_of_a_request(tmp_path: Path, models: Path, collector: Collect
     assert compute.end_time_unix_nano <= root.end_time_unix_nano < time_ns()
 
 
-@pytest.mark.parametrize("transport", ["naiad", "grpcio"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_the_trace_of_a_caller_goes_on_whatever_the_rate(
     tmp_path: Path, models: Path, collector: Collector, transport: str
 ) -> None:

@@ -12,17 +12,27 @@ import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
 from naiad.testing import RunningServer, serving, wait_until
+from support.python_models import waits_for, write_python_model
 from support.served_models import identity, numbers, write_model
 
 DELAY_S = 0.3
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RunningServer]:
-    write_model(tmp_path / "models", "same", identity(max_batch_size=4))
-    write_model(tmp_path / "models", "slow", identity(max_batch_size=4, delay_ms=DELAY_S * 1000))
-    write_model(tmp_path / "models", "slower", identity(max_batch_size=4, delay_ms=2000))
-    with serving(tmp_path / "log", tmp_path / "models") as running:
+@pytest.fixture(scope="module")
+def go_on(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file for which the model ``waits`` waits."""
+    return tmp_path_factory.mktemp("waits") / "go on"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, go_on: Path) -> Iterator[RunningServer]:
+    """A server with a model for each test, since counts are compared."""
+    folder = tmp_path_factory.mktemp("statistics")
+    for name in ("refuses", "same"):
+        write_model(folder / "models", name, identity(max_batch_size=4))
+    write_model(folder / "models", "slow", identity(max_batch_size=4, delay_ms=DELAY_S * 1000))
+    write_python_model(folder / "models", "waits", waits_for(go_on))
+    with serving(folder / "log", folder / "models") as running:
         yield running
 
 
@@ -40,7 +50,7 @@ def tensor(shape: list[int], name: str = "INPUT0", datatype: str = "INT32") -> t
 
 def failures(server: RunningServer, model: str) -> dict[str, float]:
     """The failures of the metrics by reason."""
-    page = server.request("GET", "/metrics", port=server.metrics).body.decode()
+    page = server.metrics_page()
     lines = [x for x in page.splitlines() if x.startswith("nv_inference_request_failure") and f'"{model}"' in x]
     return {line.split('reason="')[1].split('"')[0]: float(line.split()[-1]) for line in lines}
 
@@ -54,30 +64,33 @@ def test_a_request_that_is_refused_is_no_inference_of_its_model(server: RunningS
         b"{",
     ]
     for request in refused:
-        assert 400 <= server.infer("same", request).status < 500
+        assert 400 <= server.infer("refuses", request).status < 500
     for wrong in (tensor([5, 1]), tensor([1, 1], "NONE"), tensor([1, 1], datatype="FP32")):
         with pytest.raises(InferenceServerException):
-            client.infer("same", [wrong])
-    found = server.statistics("same")
+            client.infer("refuses", [wrong])
+    found = server.statistics("refuses")
     assert (found["inference_count"], found["execution_count"], found["last_inference"]) == (0, 0, 0)
     assert {part["count"] for part in found["inference_stats"].values()} == {0}
     assert (found["batch_stats"], found["response_stats"], found["memory_usage"]) == ([], {}, [])
-    assert failures(server, "same") == {"OTHER": 0, "REJECTED": 0, "CANCELED": 0, "BACKEND": 0}
+    assert failures(server, "refuses") == {"OTHER": 0, "REJECTED": 0, "CANCELED": 0, "BACKEND": 0}
 
 
-def test_a_request_that_is_given_up_in_the_queue_counts_once(server: RunningServer, client: Any) -> None:
+def test_a_request_that_is_given_up_in_the_queue_counts_once(server: RunningServer, client: Any, go_on: Path) -> None:
     done: list[object] = []
-    client.async_infer("slower", [tensor([1, 1])], lambda result, error: done.append(error))
-    wait_until(lambda: server.get("/v2/health/live").status == 200, 5, "the server answers")
-    waiting = client.async_infer("slower", [tensor([2, 1])], lambda result, error: done.append(error))
-    server.wait_pending("slower", 1)
+    given = [tensor([rows, 1], "X", "FP32") for rows in (1, 2)]
+    client.async_infer("waits", given[:1], lambda result, error: done.append(error))
+    wait_until(lambda: server.get("/v2/models/waits/stats").status == 200, 5, "the server answers")
+    waiting = client.async_infer("waits", given[1:], lambda result, error: done.append(error))
+    server.wait_pending("waits", 1)
     waiting.cancel()
+    server.wait_pending("waits", 0)
+    go_on.touch()
     wait_until(lambda: len(done) == 2, 10, "both answers")
-    found = server.statistics("slower")
+    found = server.statistics("waits")
     stats = found["inference_stats"]
     assert (stats["success"]["count"], stats["fail"]["count"], stats["queue"]["count"]) == (1, 1, 1)
     assert [b["batch_size"] for b in found["batch_stats"]] == [1]
-    assert failures(server, "slower") == {"OTHER": 0, "REJECTED": 0, "CANCELED": 1, "BACKEND": 0}
+    assert failures(server, "waits") == {"OTHER": 0, "REJECTED": 0, "CANCELED": 1, "BACKEND": 0}
 
 
 def test_waiting_is_queue_time_and_running_is_not(server: RunningServer, client: Any) -> None:

@@ -64,8 +64,8 @@ def test_the_exit_timeout_cuts_off(tmp_path: Path) -> None:
         server.wait_pending("slow", 0)
         begun = time.monotonic()
         server.signal()
-        assert server.wait_exit(10) == 1
-        assert 0.9 < time.monotonic() - begun < 5
+        assert server.wait_exit(15) == 1
+        assert 0.9 < time.monotonic() - begun < 15
         assert "Exit timeout expired. Exiting immediately." in server.log
 
 
@@ -88,11 +88,12 @@ def test_a_signal_sent_twice_at_once_is_one(tmp_path: Path) -> None:
     with serving(log, models, *options) as server, ThreadPoolExecutor(1) as callers:
         asked = callers.submit(server.infer, "slow", numbers([1]))
         server.wait_pending("slow", 0)
-        # What timeout(1) does: the process, then the process and its group.
+        # What timeout(1) does: the process, then the process and its group. Nothing is waited for in between, so they
+        # come within SAME_SIGNAL_S on a busy machine too.
         server.signal()
-        server.wait_for("Waiting for in-flight")
         os.killpg(server.process.pid, signal.SIGTERM)
         server.signal(signal.SIGINT)
+        server.wait_for("Waiting for in-flight")
         assert asked.result(20).json()["outputs"][0]["data"] == [1]
         assert server.wait_exit() == 0
         assert "again" not in server.log

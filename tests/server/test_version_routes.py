@@ -17,19 +17,10 @@ import tritonclient.grpc
 import tritonclient.http
 
 from naiad.testing import RunningServer, read_response, request_bytes, serving, wait_until
-from support.served_models import identity, numbers, write_model
-from support.versioned_models import (
-    ALL,
-    ONNX,
-    PYTHON,
-    graph,
-    parameter,
-    request,
-    served,
-    shares,
-    write_onnx,
-    write_python,
-)
+from support.config_texts import parameter
+from support.python_models import waits_for
+from support.served_models import write_model
+from support.versioned_models import ALL, ONNX, PYTHON, graph, request, served, shares, write_onnx, write_python
 
 CLEAR = {"aliases": None, "split": None, "shadow": None}
 
@@ -334,7 +325,7 @@ def test_a_version_that_goes_leaves_the_split_and_comes_back(tmp_path: Path) -> 
         (model / "config.pbtxt").write_text(config + parameter("x", 1))
         assert server.post("/v2/repository/models/scales/load", {}).status == 200
         assert shares(server, "scales", ONNX, 4) == {1: 4}
-        rows = server.post("/v2/repository/index", {}).json()
+        rows = server.index()
         (row,) = [row for row in rows if row.get("version") == "3"]
         assert "not loaded" in row["reason"]
         answer = server.post("/v2/models/scales/versions/stable/infer", ONNX)
@@ -399,7 +390,7 @@ def test_a_shadow_gets_its_fraction_and_differences_are_counted(server: RunningS
     wait_until(lambda: shadow(server)["compared"] == 10, 5, "ten answers are compared")
     found = shadow(server)
     assert (found["differing"], found["largest_difference"], found["errors"], found["skipped"]) == (10, 2.0, 0, 0)
-    page = server.request("GET", "/metrics", port=server.metrics).body.decode()
+    page = server.metrics_page()
     assert 'naiad_shadow_compared{model="scales",version="3"} 10' in page
     assert 'naiad_shadow_difference_bucket{le="10",model="scales",version="3"} 10' in page
     (counted,) = server.get("/v2/models/scales/versions/3/stats").json()["model_stats"]
@@ -456,28 +447,24 @@ class TritonPythonModel:
         assert server.post("/v2/models/slow/routes", {"split": {"1": 1, "2": 1}, "shadow": None}).status == 200
 
 
-# One has to leave before the other is done.
-@pytest.mark.serial
 def test_a_caller_that_leaves_takes_its_request_from_the_queue_with_a_shadow_too(tmp_path: Path) -> None:
-    write_model(tmp_path / "models", "slow", identity(delay_ms=1500, extra=ALL), versions=(1, 2))
+    file = tmp_path / "go on"
+    write_python(tmp_path / "models", "slow", 2, waits_for(file))
     with serving(tmp_path / "log", tmp_path / "models") as server:
         change(server, "slow", split={"1": 1}, shadow={"version": 2})
         peers = [server.connect() for _ in range(2)]
         for peer in peers:
-            body = json.dumps(numbers([1])).encode()
+            body = json.dumps(PYTHON).encode()
             peer.sendall(request_bytes("POST", "/v2/models/slow/infer", body))
         pending = 'nv_inference_pending_request_count{model="slow",version="1"} '
-        wait_until(lambda: pending + "1" in metrics(server), 5, "one waits")
+        wait_until(lambda: pending + "1" in server.metrics_page(), 10, "one waits")
         peers[1].close()
-        wait_until(lambda: pending + "0" in metrics(server), 1, "it has left before the other is done")
+        wait_until(lambda: pending + "0" in server.metrics_page(), 10, "it has left before the other is done")
+        file.touch()
         assert read_response(peers[0]).status == 200
         peers[0].close()
-        wait_until(lambda: shadow(server, "slow")["compared"] == 1, 5, "the other was copied")
+        wait_until(lambda: shadow(server, "slow")["compared"] == 1, 10, "the other was copied")
         assert shadow(server, "slow")["in_flight"] == 0
-
-
-def metrics(server: RunningServer) -> str:
-    return server.request("GET", "/metrics", port=server.metrics).body.decode()
 
 
 def test_restricted_routes_and_aliases_of_models(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from naiad.errors import NotFoundError
 from naiad.shared_memory.region import RegionRef
 from naiad.shared_memory.registry import MAX_CACHED, LookedUp, RegionRegistry
 from naiad.shared_memory.spec import RegionOptions
+from support.kept_objects import kept_of
 
 
 @pytest.fixture
@@ -77,4 +78,4 @@ def test_few_are_kept(key: str) -> None:
         options = RegionOptions((), ())
         registry.keep(LookedUp(options, 8, {}, {}))
         assert registry.recall(options, 8) is not None
-    assert len(registry._cached) <= MAX_CACHED
+    assert kept_of(registry, LookedUp) <= MAX_CACHED

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from naiad.engine.engine import Engine
 from naiad.lifecycle.loading.load_version import LoadSettings
@@ -16,8 +17,11 @@ from naiad.lifecycle.memory.budget import MemorySettings
 from naiad.repository.catalog import Catalog
 from naiad.request import RequestOptions
 from naiad.testing import write_model
-from support.http_application import identity_config, run
-from support.loaded_models import Caller, until
+from support import event_loops
+from support.config_texts import parameter
+from support.event_loops import until
+from support.http_application import identity_config
+from support.loaded_models import Caller
 
 CONFIG = identity_config(("0", "TYPE_FP32", "[ 1 ]"), more="max_batch_size: 4")
 AS_JSON = """{"backend": "identity", "max_batch_size": %d,
@@ -25,12 +29,11 @@ AS_JSON = """{"backend": "identity", "max_batch_size": %d,
     "output": [{"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [1]}]}"""
 
 
-def parameter(name: str, value: object) -> str:
-    return f' parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}'
-
-
 SLOW = CONFIG + parameter("execute_delay_ms", 800)
 LATE = CONFIG + parameter("creation_delay_sec", 0.3)
+
+
+TIMES = count(1)
 
 
 class House:
@@ -61,11 +64,9 @@ class House:
         file.write_text(config)
         os.utime(file, ns=(0, self.next_time()))
 
-    _time = 0
-
     def next_time(self) -> int:
-        House._time += 1
-        return House._time
+        """A time that no file was written at yet."""
+        return next(TIMES)
 
     def index(self) -> dict[str, tuple[str, str]]:
         """State and reason by ``name:version``."""
@@ -77,23 +78,26 @@ class House:
         await until(lambda: self.index() == state)
 
 
+AnyHouse = TypeVar("AnyHouse", bound=House)
+
+
 @contextlib.asynccontextmanager
-async def house(tmp_path: Path, **more: Any) -> AsyncIterator[House]:
-    found = House(tmp_path / "models", **more)
+async def unloading(found: AnyHouse) -> AsyncIterator[AnyHouse]:
+    """A house whose models must all unload in time in the end."""
     try:
         yield found
     finally:
         assert await found.manager.unload_all(20)
 
 
+def house(tmp_path: Path, **more: Any) -> contextlib.AbstractAsyncContextManager[House]:
+    """A house of its own; ``more`` is as ``House`` takes it."""
+    return unloading(House(tmp_path / "models", **more))
+
+
 def play(tmp_path: Path, scenario: Callable[[House], Coroutine[Any, Any, None]], **more: Any) -> None:
     """Run ``scenario`` with a house of its own, within a time limit; ``more`` is as ``House`` takes it."""
-
-    async def test() -> None:
-        async with house(tmp_path, **more) as found:
-            await scenario(found)
-
-    run(test())
+    event_loops.play(house(tmp_path, **more), scenario)
 
 
 def caller(value: float = 1.0) -> Caller:

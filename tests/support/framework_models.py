@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from naiad.backends.registry import BACKENDS, BackendEntry
+from support.config_texts import parameter
 
 NAME = "rowdy"
 WAYS = ("process", "shared")
@@ -86,11 +87,6 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(folder))
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setitem(BACKENDS, NAME, BackendEntry("rowdy:Rowdy"))
-
-
-def parameter(key: str, value: object) -> str:
-    """A parameter of a configuration."""
-    return f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n'
 
 
 def write_rowdy(repository: Path, way: str, name: str = "m", more: str = "", config: str = CONFIG) -> None:

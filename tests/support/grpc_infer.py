@@ -15,8 +15,9 @@ from naiad.frontends.grpc.v2.stream import StreamService
 from naiad.tensor.bytes_codec import decode_bytes, encode_bytes
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES
 from naiad.testing import write_model
+from support import event_loops
 from support.grpc_calls import RecordedCall
-from support.http_application import House, identity_config, run, serving, write_look_up
+from support.http_application import House, identity_config, serving, write_look_up
 
 Request = message_class("ModelInferRequest")
 Response = message_class("ModelInferResponse")
@@ -83,7 +84,8 @@ class Services:
 
     def __init__(self, house: House) -> None:
         self.house = house
-        self.infer = GrpcInferHandler(RequestDecoder(house.engine, serves_decoupled=False))
+        self.decoder = RequestDecoder(house.engine, serves_decoupled=False)
+        self.infer = GrpcInferHandler(self.decoder)
         self.streams = StreamService(house.engine)
 
     def ask(self, message: Any) -> RecordedCall:
@@ -111,9 +113,8 @@ Scenario = Callable[[Services], Coroutine[Any, Any, None]]
 def play(repository: Path, scenario: Scenario) -> None:
     """Load all models, run a scenario and end everything."""
 
-    async def test() -> None:
-        write_models(repository)
-        async with serving(repository) as house:
-            await scenario(Services(house))
+    async def test(house: House) -> None:
+        await scenario(Services(house))
 
-    run(test())
+    write_models(repository)
+    event_loops.play(serving(repository), test)

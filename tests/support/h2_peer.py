@@ -32,7 +32,7 @@ from naiad.frontends.grpc.rpc.limits import GrpcLimits
 from naiad.frontends.grpc.server.connection import GrpcConnection
 from naiad.frontends.grpc.server.state import GrpcService
 from support.h2_application import Application
-from support.h2_frames import PING, RST, START, WINDOW, call_headers, frame, message, plain_block
+from support.h2_frames import PING, RST, START, WINDOW, call_headers, data_frame, frame, message, plain_block
 
 WAIT_S = 20.0
 SECOND_NS = 1_000_000_000
@@ -168,12 +168,6 @@ class Side:
         """Let the loop do what is due."""
         for _ in range(4):
             await asyncio.sleep(0)
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Let the loop turn until ``condition`` holds."""
-        async with asyncio.timeout(WAIT_S):
-            while not condition():
-                await asyncio.sleep(0.001)
 
     def pass_time(self, seconds: int) -> None:
         """Turn the clock second by second, as the listener's sweep would see it."""
@@ -347,7 +341,7 @@ class RawPeer(Side):
         super().__init__(*args, **more)
         self.frames: list[Written] = []
         self.decoder = hpack.Decoder()
-        self._rest = b""
+        self.rest = b""
         if start:
             self.deliver(start)
             self.read()
@@ -360,7 +354,7 @@ class RawPeer(Side):
 
     def read(self) -> list[Written]:
         """All frames that the server has written so far."""
-        raw = self._rest + bytes(self.transport.written)
+        raw = self.rest + bytes(self.transport.written)
         self.transport.written.clear()
         position = 0
         while len(raw) - position >= 9:
@@ -371,7 +365,7 @@ class RawPeer(Side):
             position += 9 + size
             flags = frozenset(str(flag) for flag in found.flags)
             self.frames.append(Written(type(found).__name__.removesuffix("Frame"), found.stream_id, flags, found))
-        self._rest = raw[position:]
+        self.rest = raw[position:]
         return self.frames
 
     async def read_all(self) -> list[Written]:
@@ -385,6 +379,10 @@ class RawPeer(Side):
     def open(self, stream_id: int, path: str = "/Later", flags: int = 4, more: Sequence[tuple[str, str]] = ()) -> bytes:
         """The frame that opens a call."""
         return frame(1, flags, stream_id, plain_block(call_headers(path, *more)))
+
+    def unary(self, stream_id: int = 1, body: bytes = b"x", path: str = "/Later") -> bytes:
+        """The frames of a whole call with one message."""
+        return self.open(stream_id, path) + data_frame(stream_id, message(body), True)
 
     def status(self, stream_id: int) -> tuple[int, str]:
         """Code and text of the end of an answer. Header blocks are decoded in their order, all of them."""

@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-import uvloop
 
 from naiad.engine.engine import Engine
 from naiad.errors import ModelLoadError
 from naiad.frontends.http.server.connection import HttpConnection
-from naiad.frontends.http.server.exchange import Application, Handler
+from naiad.frontends.http.server.exchange import Application
 from naiad.frontends.http.server.state import HttpLimits, HttpService
-from naiad.frontends.http.v2.body_parts import describe_body
 from naiad.frontends.http.v2.router import Router
 from naiad.frontends.inference.offload import use_one_thread
 from naiad.lifecycle.loading.load_version import LoadSettings
@@ -28,19 +26,12 @@ from naiad.repository.local.discover import discover
 from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import BY_WIRE
 from naiad.testing import write_model
-from naiad.wire.http1.head import RequestHead
+from support import event_loops
+from support.event_loops import WAIT_S
 
-WAIT_S = 30.0
 JSON = "application/json"
 TEXT = "text/plain"
 BINARY = "application/octet-stream"
-
-
-def run(test: Coroutine[Any, Any, None]) -> None:
-    """Run a test on a loop of its own, within a time limit."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        use_one_thread(runner.get_loop())
-        runner.run(asyncio.wait_for(test, 6 * WAIT_S))
 
 
 class Transport(asyncio.Transport):
@@ -138,7 +129,7 @@ class Peer:
         """Send a request and wait for its answer, of which there must be exactly one."""
         lines = [f"{method} {target} HTTP/1.1", "Host: a", f"Content-Length: {len(body)}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
-        self._receive("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
+        self.receive("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
         written = self.transport.written
         async with asyncio.timeout(WAIT_S):
             while (answer := _answer(bytes(written))) is None:
@@ -155,7 +146,8 @@ class Peer:
             headers["Inference-Header-Content-Length"] = len(text)
         return await self.ask("POST", f"/v2/models/{model}/infer", text + (tensors or b""), headers)
 
-    def _receive(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
+        """Hand bytes to the connection, which must have nothing to say yet."""
         assert not self.transport.written, "an answer that nobody asked for"
         while data:
             target = memoryview(self.connection.get_buffer(-1))
@@ -168,16 +160,6 @@ class Peer:
     def close(self) -> None:
         """The peer goes away."""
         self.connection.connection_lost(None)
-
-
-def handled_by(handler: Handler) -> Application:
-    """An application of one inference handler, which is not the router's cached one."""
-
-    def find(head: RequestHead) -> Handler:
-        describe_body(head)
-        return handler
-
-    return find
 
 
 def _answer(raw: bytes) -> Answer | None:
@@ -236,6 +218,8 @@ async def serving(
     repository: Path, strict_readiness: bool = True, load: bool = True, settings: LoadSettings | None = None
 ) -> AsyncIterator[House]:
     """All models of a repository, loaded; in the end they must unload in time."""
+    # As the server does on its loop.
+    use_one_thread(asyncio.get_running_loop())
     manager = ModelManager(settings or LoadSettings(lambda backend: {}, cores=1), 2)
     engine = Engine(manager, "naiad-test", strict_readiness)
     if load:
@@ -262,9 +246,8 @@ Scenario = Callable[[House, Peer], Coroutine[Any, Any, None]]
 def play(repository: Path, scenario: Scenario) -> None:
     """Load a repository, run a scenario with one connection, and end everything."""
 
-    async def test() -> None:
-        async with serving(repository) as house:
-            with house.peer() as peer:
-                await scenario(house, peer)
+    async def test(house: House) -> None:
+        with house.peer() as peer:
+            await scenario(house, peer)
 
-    run(test())
+    event_loops.play(serving(repository), test)

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Any
-
-import uvloop
 
 from naiad.clock import ManualClock
 from naiad.frontends.http.server.exchange import Exchange, Handler
 from naiad.frontends.http.server.listener import HttpListener
 from naiad.frontends.http.server.state import HttpLimits
 from naiad.wire.http1.head import RequestHead, encode_head
-
-WAIT_S = 30.0
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "uvloop": uvloop.new_event_loop,
-    "asyncio": asyncio.SelectorEventLoop,
-}
-
-
-def run(loop: str, test: Coroutine[Any, Any, None]) -> None:
-    """Run a test on the named loop, within a time limit."""
-    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        runner.run(asyncio.wait_for(test, 3 * WAIT_S))
+from support.event_loops import WAIT_S, until
 
 
 class Application:
@@ -150,12 +136,6 @@ class Server:
             self.clock.advance(1_000_000_000)
             self.listener.sweep()
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Let the loop turn until ``condition`` holds."""
-        async with asyncio.timeout(WAIT_S):
-            while not condition():
-                await asyncio.sleep(0.001)
-
 
 @contextlib.asynccontextmanager
 async def serving(limits: HttpLimits | None = None) -> AsyncIterator[Server]:
@@ -170,4 +150,4 @@ async def serving(limits: HttpLimits | None = None) -> AsyncIterator[Server]:
         for client in server.clients:
             await client.close()
         await listener.drain(0.1)
-        await server.until(lambda: listener.connection_count == 0)
+        await until(lambda: listener.connection_count == 0)

@@ -5,37 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic_ns
 from typing import Any
 
 import numpy as np
-import uvloop
 
 from naiad.backend_api.backend import Arrays, Backend, BackendContext, Instance
 from naiad.backends import registry
 from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec, QueueSpec, TensorSpec
 from naiad.errors import NaiadError
 from naiad.execution.model.loaded_model import LoadedModel
-from naiad.request import InferRequest, RequestOptions
+from naiad.request import RequestOptions
 from naiad.scheduling.admission import RequestBudget
 from naiad.tensor.dtypes import BY_WIRE
+from support.event_loops import WAIT_S
+from support.noted_requests import NotedRequest
 
-WAIT_S = 30.0
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "uvloop": uvloop.new_event_loop,
-    "asyncio": asyncio.SelectorEventLoop,
-}
 CONTEXT = BackendContext("m", 1, Path("."), None, {}, 1)
 Execute = Callable[[Arrays, Sequence[str]], Arrays]
-
-
-def run(test: Coroutine[Any, Any, None], loop: str = "uvloop") -> None:
-    """Run a test on the named loop, within a time limit."""
-    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        runner.run(asyncio.wait_for(test, 3 * WAIT_S))
 
 
 def tensor(name: str, wire: str = "FP32", dims: Sequence[int] = (1,), batched: bool = True, **more: Any) -> TensorSpec:
@@ -113,6 +102,16 @@ def negate(inputs: Arrays, outputs: Sequence[str]) -> Arrays:
     return {"y": -inputs["x"]}
 
 
+POISON = 666.0
+
+
+def picky(inputs: Arrays, outputs: Sequence[str]) -> Arrays:
+    """As ``negate``, but a batch with ``POISON`` in it fails."""
+    if POISON in inputs["x"]:
+        raise RuntimeError("poisoned")
+    return negate(inputs, ("y",))
+
+
 @contextlib.contextmanager
 def loaded(model: ModelSpec, backend: Backend | Execute, budget: RequestBudget | None = None) -> Iterator[LoadedModel]:
     """A started model on the running loop; it is closed in the end, which must not take long."""
@@ -126,39 +125,23 @@ def loaded(model: ModelSpec, backend: Backend | Execute, budget: RequestBudget |
         found.detach()
 
 
-class Caller(InferRequest):
-    """A request whose answers are noted, with their order among those that share ``order``."""
+class Caller(NotedRequest):
+    """A request from ``x`` to ``y`` whose answers are noted, with their order among those that share ``order``."""
 
-    __slots__ = ("answers", "done", "order")
+    __slots__ = ("order",)
 
     def __init__(
         self, *values: float, order: list[Caller] | None = None, options: RequestOptions | None = None
     ) -> None:
         rows = np.array(values, np.float32).reshape(-1, 1)
-        now = monotonic_ns()
-        super().__init__(options or RequestOptions(("y",), len(rows), (("x", (1,)),)), {"x": rows}, "", now)
-        self.answers: list[tuple[Mapping[str, np.ndarray], NaiadError | None]] = []
-        self.done = asyncio.Event()
+        super().__init__(options or RequestOptions(("y",), len(rows), (("x", (1,)),)), {"x": rows})
         self.order = order
 
     def respond(self, outputs: Mapping[str, np.ndarray], error: NaiadError | None) -> None:
-        self.answers.append((outputs, error))
         if self.order is not None:
             self.order.append(self)
-        self.done.set()
+        super().respond(outputs, error)
 
     async def answer(self) -> list[float]:
         """The values of the output ``y``; raises the error that came instead."""
-        await asyncio.wait_for(self.done.wait(), WAIT_S)
-        assert len(self.answers) == 1
-        outputs, error = self.answers[0]
-        if error is not None:
-            raise error
-        return [float(v) for v in outputs["y"].ravel()]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until ``condition`` holds."""
-    async with asyncio.timeout(WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.001)
+        return [float(v) for v in (await self.outputs())["y"].ravel()]

@@ -18,7 +18,7 @@ ZERO_S = 15.0
 
 def figures(server: RunningServer) -> dict[str, float]:
     """The page of metrics: values by name with labels."""
-    page = server.request("GET", "/metrics", port=server.metrics).body.decode()
+    page = server.metrics_page()
     lines = (line.rpartition(" ") for line in page.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, _, value in lines}
 

@@ -71,6 +71,18 @@ output [ { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] } ]
 """
 
 
+def waits_for(file: Path) -> str:
+    """The source of a model that gives X back as Y once a file exists."""
+    return f"""
+class TritonPythonModel:
+    def execute(self, requests):
+        while not os.path.exists({str(file)!r}):
+            time.sleep(0.01)
+        tensors = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", x)]) for x in tensors]
+"""
+
+
 def write_python_model(
     repository: Path, name: str, source: str, more: str = "max_batch_size: 8", count: int = 1, tensors: str = TENSORS
 ) -> Path:
@@ -100,6 +112,11 @@ class Client:
         given.set_data_from_numpy(x)
         found: np.ndarray[Any, Any] = self.grpc.infer(model, [given], **more).as_numpy("Y")
         return found
+
+    def load(self, model: str) -> None:
+        """Load a model of a server in explicit mode."""
+        answer = self.server.post(f"/v2/repository/models/{model}/load", {})
+        assert answer.status == 200, answer.body
 
     def children(self) -> list[psutil.Process]:
         """The processes of the models."""

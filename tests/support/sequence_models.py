@@ -6,17 +6,17 @@ import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from time import monotonic_ns
 from typing import Any
 
 import numpy as np
 
 from naiad.backend_api.backend import Arrays
 from naiad.config.spec import ControlSpec, ModelSpec, SequenceSpec
-from naiad.errors import NaiadError
 from naiad.execution.sequence.model import SequenceModel
-from naiad.request import SEQUENCE_END, SEQUENCE_START, InferRequest, Recipient, RequestOptions
-from support.loaded_models import WAIT_S, Execute, FunctionBackend, spec, tensor
+from naiad.request import SEQUENCE_END, SEQUENCE_START, Recipient, RequestOptions
+from support.event_loops import WAIT_S
+from support.loaded_models import Execute, FunctionBackend, spec, tensor
+from support.noted_requests import NotedRequest
 
 MS = 1_000_000
 CONTROLS = (
@@ -66,10 +66,10 @@ class Totals:
         return {"y": found}
 
 
-class Caller(InferRequest):
+class Caller(NotedRequest):
     """One request of a sequence."""
 
-    __slots__ = ("answers", "done", "recipient")
+    __slots__ = ("recipient",)
 
     def __init__(
         self,
@@ -86,26 +86,15 @@ class Caller(InferRequest):
             ("y",), rows, (("x", (1,)),), flags=flags, correlation_id=sequence, timeout_us=timeout_us
         )
         given = np.full((rows, 1) if batched else (1,), value, np.float32)
-        super().__init__(options, {"x": given}, "", monotonic_ns())
-        self.answers: list[tuple[Any, NaiadError | None]] = []
-        self.done = asyncio.Event()
+        super().__init__(options, {"x": given})
         self.recipient: Recipient | None = None
 
     def retarget(self, recipient: Recipient) -> None:
         self.recipient = recipient
 
-    def respond(self, outputs: Any, error: NaiadError | None) -> None:
-        self.answers.append((outputs, error))
-        self.done.set()
-
     async def answer(self) -> float:
         """The value of the output; raises the error that came instead."""
-        await asyncio.wait_for(self.done.wait(), WAIT_S)
-        assert len(self.answers) == 1
-        outputs, error = self.answers[0]
-        if error is not None:
-            raise error
-        return float(outputs["y"].ravel()[0])
+        return float((await self.outputs())["y"].ravel()[0])
 
 
 @contextlib.contextmanager
@@ -131,9 +120,3 @@ def standing(model: SequenceModel) -> int:
     taken = sum(s is not None for row in rows for s in row)
     assert taken + free == section.slots * model.spec.instance_count, "a slot is free or taken, and only once"
     return taken
-
-
-def send(model: SequenceModel, *callers: Caller) -> None:
-    """Hand requests in, in one turn of the loop."""
-    for caller in callers:
-        model.submit(caller)

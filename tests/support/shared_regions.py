@@ -79,6 +79,16 @@ class Caller:
         return wanted
 
 
+@contextmanager
+def calling(server: RunningServer, protocol: str) -> Iterator[Caller]:
+    """A client whose regions are all unregistered in the end."""
+    made = Caller(server, protocol)
+    yield made
+    made.client.unregister_system_shared_memory()
+    assert made.client.get_system_shared_memory_status() is not None
+    made.client.close()
+
+
 def descriptors(process: int) -> list[str]:
     """What a process has open under /dev/shm."""
     found = []

@@ -25,10 +25,6 @@ class TritonPythonModel:
 """
 
 
-def parameter(name: str, value: object) -> str:
-    return f' parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}'
-
-
 def graph(factor: int, width: int | str = 2) -> str:
     return f"""<ir_version: 8, opset_import: ["": 17]>
 scales (float[N, {width}] X) => (float[N, {width}] Y) {{

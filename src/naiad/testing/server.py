@@ -164,13 +164,21 @@ class RunningServer:
         (found,) = self.get(f"/v2/models/{model}/stats").json()["model_stats"]
         return dict(found)
 
+    def index(self) -> list[dict[str, str]]:
+        """The rows of the repository index."""
+        return list(self.post("/v2/repository/index", {}).json())
+
+    def metrics_page(self) -> str:
+        """The page of the metrics service."""
+        return self.request("GET", "/metrics", port=self.metrics).body.decode()
+
     def wait_pending(self, model: str, count: int) -> None:
         """Wait until the queue of a model holds ``count`` requests; running requests are not in the queue."""
         name = f'nv_inference_pending_request_count{{model="{model}",'
 
         def pending() -> float:
-            page = self.request("GET", "/metrics", port=self.metrics).body.decode()
-            return next((float(line.split()[-1]) for line in page.splitlines() if line.startswith(name)), -1)
+            lines = self.metrics_page().splitlines()
+            return next((float(line.split()[-1]) for line in lines if line.startswith(name)), -1)
 
         wait_until(lambda: pending() == count, 10, f"{count} requests wait for {model}")
 

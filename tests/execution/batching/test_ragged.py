@@ -346,16 +346,18 @@ def test_what_is_reshaped_is_reshaped_once() -> None:
     assert [p["y"].tolist() for p in batch.parts] == [r.inputs["f"].tolist() for r in requests]
 
 
+def picky(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Gives x back as y, but fails for a batch with a negative number."""
+    if (inputs["x"] < 0).any():
+        raise RuntimeError("negative")
+    return {"y": inputs["x"]}
+
+
 @given(st.integers(1, 33), st.sets(st.integers(0, 32)))
 def test_failed_batches_are_split_with_a_bound(count: int, bad: set[int]) -> None:
     """Every request is answered on its own merits, with at most 2n - 1 runs."""
     poisoned = {i for i in bad if i < count}
     plain = spec([tensor("x")], [tensor("y")], max_batch_size=64)
-
-    def picky(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        if (inputs["x"] < 0).any():
-            raise RuntimeError("negative")
-        return {"y": inputs["x"]}
 
     requests = [request(x=[[-1.0 if i in poisoned else i]]) for i in range(count)]
     instance = Function(picky)
@@ -378,11 +380,6 @@ def test_a_batch_that_is_not_to_be_split_fails_as_a_whole() -> None:
 
 def test_a_failed_padded_batch_is_split_into_padded_ones() -> None:
     found = model(BatchAssembly(pads={"x": PadSpec((0,), 0.0)}, unpads={"y": UnpadSpec("x", (0,))}))
-
-    def picky(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        if (inputs["x"] < 0).any():
-            raise RuntimeError("negative")
-        return {"y": inputs["x"]}
 
     values = [[[1.0]], [[2.0, 3.0]], [[-1.0]], [[4.0, 5.0, 6.0]]]
     done = run_batch(Function(picky), Batch([request(x=v) for v in values]), found)

@@ -17,8 +17,10 @@ from naiad.execution.ensemble.fast_run import FastRun
 from naiad.execution.ensemble.model import EnsembleModel
 from naiad.execution.ensemble.run import EnsembleRun
 from naiad.request import Outputs, RequestOptions
+from support.event_loops import until
 from support.explicit_manager import House, play
-from support.loaded_models import Caller, until
+from support.kept_objects import kept
+from support.loaded_models import Caller
 from support.python_models import HEAD
 from support.served_ensembles import step
 from support.served_models import tensor
@@ -148,6 +150,12 @@ def counts(model: Any) -> tuple[int, ...]:
     )
 
 
+def runs(found: House) -> tuple[int, int]:
+    """How many requests follow a compiled plan, and how many the rules."""
+    everything = kept(found)
+    return sum(type(one) is FastRun for one in everything), sum(type(one) is EnsembleRun for one in everything)
+
+
 async def go_through(found: House, name: str, requests: Sequence[Caller], cancelled: Sequence[int]) -> list[Any]:
     """All requests at once through one ensemble; what came of each, and what was counted of the ensemble."""
     model = await ensemble(found, name)
@@ -159,7 +167,7 @@ async def go_through(found: House, name: str, requests: Sequence[Caller], cancel
     await until(lambda: all(one.answers for one in requests))
     await until(lambda: not any(member.in_flight for member in (model, *model.members)))
     budget = found.manager.budget
-    assert (budget.requests, budget.bytes, model._runs) == (0, 0, {})
+    assert (budget.requests, budget.bytes, runs(found)) == (0, 0, (0, 0))
     counted = [now - then for now, then in zip(counts(model), before, strict=True)]
     return [*(what_came(one, name) for one in requests), counted]
 
@@ -197,18 +205,17 @@ def test_requests_follow_a_compiled_plan_until_they_need_decisions(tmp_path: Pat
         ordinary, wrong, other = asked(0), asked(1), asked(0)
         for model, one in ((compiled, ordinary), (compiled, wrong), (rules, other)):
             model.submit(one)
-        assert type(compiled._runs[ordinary]) is FastRun
-        assert type(rules._runs[other]) is EnsembleRun
+        assert runs(found) == (2, 1)
         prior = RequestOptions(("OUT",), 1, (("IN", (1,)),), priority=1)
         says_more = asked(0)
         says_more.options = prior
         compiled.submit(says_more)
-        assert type(compiled._runs[says_more]) is EnsembleRun
+        assert runs(found) == (2, 2)
         # A cancelled request is switched, too.
         gone = asked(0)
         compiled.submit(gone)
         compiled.cancel(gone)
-        assert gone not in compiled._runs
+        assert runs(found) == (2, 2)
         await until(lambda: all(one.answers for one in (ordinary, wrong, other, says_more, gone)))
         assert ordinary.answers[0][0]["OUT"].tolist() == [[3000.0]]
         assert "it is a one" in str(wrong.answers[0][1])

@@ -19,7 +19,8 @@ from naiad.execution.instances.decoupled import MAX_STEPS
 from naiad.execution.instances.warmup import Sample, Warmup
 from naiad.execution.model.loaded_model import LoadedModel
 from naiad.request import InferRequest, RequestOptions
-from support.loaded_models import CONTEXT, LOOPS, WAIT_S, loaded, run, spec
+from support.event_loops import LOOPS, WAIT_S, run
+from support.loaded_models import CONTEXT, loaded, spec
 
 Steps = Callable[[Arrays, Requester], Iterator[Step]]
 ONE = {"y": np.ones(1, np.float32)}
@@ -31,7 +32,7 @@ class Steppers(DecoupledBackend):
 
     def __init__(self, steps: Steps) -> None:
         super().__init__(CONTEXT)
-        self._steps = steps
+        self.steps_of = steps
         self.closed = 0
 
     def start(self, spec: ModelSpec) -> None:
@@ -42,7 +43,7 @@ class Steppers(DecoupledBackend):
 
         class Stepper(DecoupledInstance):
             def steps(self, inputs: Arrays, outputs: Sequence[str], asker: Requester) -> Iterator[Step]:
-                return backend._steps(inputs, asker)
+                return backend.steps_of(inputs, asker)
 
             def busy_s(self, inputs: Arrays) -> float:
                 return float(inputs["x"].flat[0])

@@ -16,7 +16,8 @@ from naiad.execution.batching.batch import Batch
 from naiad.execution.instances.inline import InlineInstance
 from naiad.execution.model.loaded_model import LoadedModel
 from naiad.request import RequestOptions
-from support.loaded_models import Caller, FunctionBackend, loaded, negate, run, spec
+from support.event_loops import run
+from support.loaded_models import Caller, FunctionBackend, loaded, negate, spec
 
 POISON = 666.0
 

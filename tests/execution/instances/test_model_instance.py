@@ -18,8 +18,9 @@ from naiad.execution.batching.batch import Batch
 from naiad.execution.instances.model_instance import NO_REGIONS, ModelInstance
 from naiad.execution.model.loaded_model import LoadedModel
 from support import framework_models as hosted_models
+from support.event_loops import WAIT_S, until
 from support.loaded_models import FunctionBackend, loaded, negate, spec
-from support.worker_models import WAIT_S, Caller, serving, until, write_model
+from support.worker_models import Caller, serving, write_model
 
 KINDS = ("inline", "thread", "stepped", "process", "framework")
 
@@ -57,7 +58,7 @@ async def serving_kind(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def only(model: LoadedModel) -> ModelInstance:
-    (instance,) = model._instances
+    (instance,) = model.instances
     return instance
 
 
@@ -90,8 +91,7 @@ def test_every_kind_keeps_the_contract(kind: str, tmp_path: Path, monkeypatch: p
                 model.submit(caller)
             for caller in callers:
                 assert list(await caller.outputs()) == ["y"]
-            await until(lambda: instance in model._queue.idle)
-            assert instance.is_idle
+            await until(lambda: instance.is_idle)
 
     asyncio.run(asyncio.wait_for(test(), 3 * WAIT_S))
 

@@ -15,7 +15,8 @@ from naiad.errors import BackendError, BackendUnavailableError, ModelLoadError, 
 from naiad.execution.batching.batch import Batch
 from naiad.execution.instances.thread import ThreadInstance
 from naiad.request import InferRequest, RequestOptions
-from support.loaded_models import WAIT_S, Execute, FunctionInstance, negate, spec
+from support.event_loops import WAIT_S
+from support.loaded_models import Execute, FunctionInstance, negate, spec
 
 
 class Bench:

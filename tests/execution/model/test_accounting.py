@@ -11,7 +11,8 @@ from naiad.backend_api.backend import Arrays
 from naiad.config.spec import BatchingSpec
 from naiad.execution.model.loaded_model import LoadedModel
 from naiad.telemetry.metrics.model_statistics import FAILURE_REASONS, ModelStatistics
-from support.loaded_models import Caller, FunctionBackend, loaded, negate, run, spec
+from support.event_loops import run
+from support.loaded_models import Caller, FunctionBackend, loaded, negate, spec
 
 RUN_S = 0.01
 BATCHING = BatchingSpec((8,))

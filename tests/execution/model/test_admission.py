@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from threading import Event
 
 import numpy as np
@@ -15,9 +15,8 @@ from naiad.config.spec import BatchingSpec
 from naiad.errors import NaiadError, QueueFullError
 from naiad.request import OBJECT_BYTES, InferRequest, RequestOptions, memory_of
 from naiad.scheduling.admission import RequestBudget
-from support.loaded_models import WAIT_S, Caller, loaded, negate, run, spec, until
-
-POISON = 666.0
+from support.event_loops import WAIT_S, run, until
+from support.loaded_models import POISON, Caller, Execute, loaded, negate, picky, spec
 
 
 class Fussy(Caller):
@@ -44,13 +43,20 @@ def test_the_memory_of_inputs() -> None:
     assert InferRequest(RequestOptions(()), {"t": texts}).held_bytes == memory_of({"t": texts})
 
 
+def negate_behind(gate: Event) -> Execute:
+    """As ``negate``, once the gate is open."""
+
+    def wait(inputs: Arrays, outputs: Sequence[str]) -> Arrays:
+        assert gate.wait(WAIT_S)
+        return negate(inputs, ("y",))
+
+    return wait
+
+
 @pytest.mark.parametrize("batches", [False, True])
 def test_what_has_no_room_is_refused_and_what_is_answered_makes_room(batches: bool) -> None:
     gate = Event()
-
-    def wait(inputs: Arrays, outputs: object) -> Arrays:
-        assert gate.wait(WAIT_S)
-        return negate(inputs, ("y",))
+    wait = negate_behind(gate)
 
     async def test() -> None:
         budget = RequestBudget(max_requests=5, max_bytes=64)
@@ -81,10 +87,7 @@ def test_what_has_no_room_is_refused_and_what_is_answered_makes_room(batches: bo
 
 def test_one_model_leaves_room_for_others() -> None:
     gate = Event()
-
-    def wait(inputs: Arrays, outputs: object) -> Arrays:
-        assert gate.wait(WAIT_S)
-        return negate(inputs, ("y",))
+    wait = negate_behind(gate)
 
     async def test() -> None:
         budget = RequestBudget(max_per_model=2)
@@ -103,12 +106,6 @@ def test_one_model_leaves_room_for_others() -> None:
             assert (budget.requests, budget.bytes) == (0, 0)
 
     run(test())
-
-
-def picky(inputs: Arrays, outputs: object) -> Arrays:
-    if POISON in inputs["x"]:
-        raise RuntimeError("poisoned")
-    return negate(inputs, ("y",))
 
 
 @pytest.mark.parametrize("ordered", [False, True])

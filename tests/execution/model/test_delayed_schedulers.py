@@ -8,10 +8,12 @@ import pytest
 
 from naiad.config.spec import BatchingSpec
 from naiad.scheduling.testing import BACKLOG_DELAY, DELAY
+from support.event_loops import run, turns
 from support.loaded_models import Caller as PlainCaller
 from support.loaded_models import loaded as plain_loaded
-from support.loaded_models import negate, run, spec, until
-from support.sequence_models import Caller, Totals, loaded, model_spec, send, sequences
+from support.loaded_models import negate, spec
+from support.noted_requests import submit
+from support.sequence_models import Caller, Totals, loaded, model_spec, sequences
 
 strategies = pytest.mark.parametrize("oldest", [False, True], ids=["direct", "oldest"])
 
@@ -28,7 +30,7 @@ def test_a_dynamic_batcher_waits_once_for_so_many_requests(
             first = [PlainCaller(1.0), PlainCaller(2.0)]
             for caller in first:
                 model.submit(caller)
-            await until(lambda: not model._queue.turn_is_set)
+            await turns()
             assert model.statistics.pending == 2
             model.submit(PlainCaller(3.0))
             assert [await caller.answer() for caller in first] == [[-1.0], [-2.0]]
@@ -48,11 +50,11 @@ def test_an_instance_waits_for_so_many_requests_of_its_sequences(monkeypatch: py
         totals = Totals()
         with loaded(model_spec(sequences(oldest=oldest)), totals) as model:
             callers = [Caller(1, 1.0, True), Caller(1, 2.0), Caller(2, 3.0, True)]
-            send(model, *callers)
-            await until(lambda: not model._queue.turn_is_set)
+            submit(model, *callers)
+            await turns()
             assert totals.batches == []
             callers.append(Caller(2, 4.0))
-            send(model, callers[-1])
+            submit(model, callers[-1])
             assert [await caller.answer() for caller in callers] == [1.0, 3.0, 3.0, 7.0]
             assert len(totals.batches) == 2
 
@@ -66,11 +68,11 @@ def test_the_requests_of_all_instances_count_together(monkeypatch: pytest.Monkey
         totals = Totals()
         with loaded(model_spec(sequences(slots=1), 1, 2), totals) as model:
             callers = [Caller(1, 1.0, True), Caller(2, 2.0, True), Caller(1, 3.0)]
-            send(model, *callers)
-            await until(lambda: not model._queue.turn_is_set)
+            submit(model, *callers)
+            await turns()
             assert totals.batches == []
             callers.append(Caller(2, 4.0))
-            send(model, callers[-1])
+            submit(model, callers[-1])
             assert [await caller.answer() for caller in callers] == [1.0, 2.0, 4.0, 6.0]
 
     run(test())
@@ -83,11 +85,11 @@ def test_instances_wait_for_so_many_requests_without_a_slot(monkeypatch: pytest.
     async def test() -> None:
         with loaded(model_spec(sequences(oldest=oldest, slots=1), 1), Totals()) as model:
             callers = [Caller(1, 1.0, True, True), Caller(2, 2.0, True)]
-            send(model, *callers)
-            await until(lambda: not model._queue.turn_is_set)
+            submit(model, *callers)
+            await turns()
             assert model.statistics.pending == 2
             callers.append(Caller(2, 3.0, False, True))
-            send(model, callers[-1])
+            submit(model, callers[-1])
             assert [await caller.answer() for caller in callers] == [1.0, 2.0, 5.0]
 
     run(test())
@@ -100,7 +102,7 @@ def test_what_is_no_number_holds_nothing_back(monkeypatch: pytest.MonkeyPatch, t
     async def test() -> None:
         with loaded(model_spec(sequences()), Totals()) as model:
             caller = Caller(1, 1.0, True)
-            send(model, caller)
+            submit(model, caller)
             assert await caller.answer() == 1.0
 
     run(test())

@@ -17,23 +17,21 @@ from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec
 from naiad.errors import BackendError, CancelledError, InternalError, ModelLoadError, NaiadError, ServerStoppingError
 from naiad.execution.model.loaded_model import LoadedModel
 from naiad.request import RequestOptions
+from support.event_loops import LOOPS, WAIT_S, run, until
 from support.loaded_models import (
-    LOOPS,
-    WAIT_S,
+    POISON,
     Caller,
     Execute,
     FunctionBackend,
     identity,
     loaded,
     negate,
-    run,
+    picky,
     spec,
     tensor,
-    until,
 )
 
 MS = 1_000_000
-POISON = 666.0
 
 loops = pytest.mark.parametrize("loop", sorted(LOOPS))
 
@@ -58,12 +56,6 @@ class Gate:
 
     async def until_entered(self) -> None:
         await until(self.entered.is_set)
-
-
-def picky(inputs: Arrays, outputs: object) -> Arrays:
-    if POISON in inputs["x"]:
-        raise RuntimeError("poisoned")
-    return negate(inputs, ("y",))
 
 
 async def answers(callers: list[Caller]) -> list[list[float]]:
@@ -496,9 +488,9 @@ def test_closing_with_stuck_instances_takes_the_time_limit_once() -> None:
             model.submit(caller)
         await until(lambda: len(gate.batches) == 4)
         begun = time.monotonic()
-        assert not model.close(0.5)
+        assert not model.close(2)
         # Four times that, if it were for each of them.
-        assert time.monotonic() - begun < 1.75
+        assert time.monotonic() - begun < 7.5
         assert backend.closed == 0
         gate.open.set()
         assert await answers(callers) == [[-float(i)] for i in range(4)]

@@ -14,7 +14,8 @@ from naiad.errors import BackendError, NaiadError
 from naiad.telemetry.tracing.settings import TraceSettings
 from naiad.telemetry.tracing.settings_store import Sampler
 from naiad.telemetry.tracing.trace import Trace, TraceOutput
-from support.loaded_models import WAIT_S, Caller, loaded, negate, run, spec, until
+from support.event_loops import WAIT_S, run, until
+from support.loaded_models import Caller, loaded, negate, spec
 
 
 class Traced(Caller):

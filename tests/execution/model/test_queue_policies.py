@@ -12,7 +12,8 @@ from naiad.backend_api.backend import Arrays
 from naiad.config.spec import BatchingSpec, QueuePolicySpec, QueueSpec
 from naiad.errors import QueueFullError, RequestTimeoutError
 from naiad.request import RequestOptions
-from support.loaded_models import LOOPS, WAIT_S, Caller, loaded, negate, run, spec, until
+from support.event_loops import LOOPS, WAIT_S, run, turns, until
+from support.loaded_models import Caller, loaded, negate, spec
 
 MS = 1_000_000
 
@@ -117,7 +118,7 @@ def test_what_is_left_at_a_deadline_may_be_a_batch(loop: str, delays: bool) -> N
             left = [caller(2), caller(3)]
             for one in (late, *left):
                 model.submit(one)
-            await until(lambda: not model._queue.turn_is_set)
+            await turns()
             assert model.statistics.pending == 3
             assert [await one.answer() for one in left] == [[-2.0], [-3.0]]
             assert model.statistics.pending == delays

@@ -19,7 +19,8 @@ from naiad.execution.model.instance_set import end
 from naiad.execution.model.loaded_model import LoadedModel
 from naiad.execution.model.rate_limits import RateLimits
 from naiad.scheduling.rate_limiter import ResourceLimit
-from support.loaded_models import WAIT_S, Caller, FunctionBackend, identity, run, spec, until
+from support.event_loops import WAIT_S, run, until
+from support.loaded_models import Caller, FunctionBackend, identity, spec
 
 R = ResourceSpec("R", 1)
 

@@ -14,7 +14,8 @@ from naiad.errors import CancelledError
 from naiad.execution.model.loaded_model import LoadedModel
 from naiad.execution.model.remote_cache import SharedCache
 from naiad.options.redis_config import RedisSettings
-from support.loaded_models import WAIT_S, Caller, FunctionBackend, negate, run, spec, until
+from support.event_loops import WAIT_S, run, until
+from support.loaded_models import Caller, FunctionBackend, negate, spec
 from support.redis_server import needs_redis, running_redis
 
 pytestmark = needs_redis

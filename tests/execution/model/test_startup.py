@@ -12,8 +12,9 @@ import pytest
 
 from naiad.errors import ModelLoadError
 from naiad.execution.model.startup import LEAST_AT_ONCE, start_all, start_one_by_one
-from support.loaded_models import run
-from support.worker_models import ECHO, Caller, children, open_files, serving, submit, until, write_model
+from support.event_loops import run, until
+from support.noted_requests import submit
+from support.worker_models import ECHO, Caller, children, open_files, serving, write_model
 
 WAIT_S = 10.0
 FOUR = "instance_group { count: 4 kind: KIND_CPU }"
@@ -114,7 +115,7 @@ def test_python_models_start_together_and_keep_their_order(tmp_path: Path) -> No
     async def main() -> None:
         async with serving(tmp_path) as engine:
             model = engine.find("m", "")
-            assert [i.name for i in model._instances] == ["m_0_0", "m_0_1", "m_0_2", "m_0_3"]
+            assert [i.name for i in model.instances] == ["m_0_0", "m_0_1", "m_0_2", "m_0_3"]
             callers = [Caller(n) for n in range(8)]
             submit(model, *callers)
             assert [(await c.outputs())["y"].tolist() for c in callers] == [[[n]] for n in range(8)]

@@ -12,7 +12,8 @@ from naiad.config.rate_limiter import ResourceSpec
 from naiad.execution.model.rate_limits import RateLimits
 from naiad.execution.sequence.model import SequenceModel
 from naiad.scheduling.rate_limiter import ResourceLimit
-from support.loaded_models import FunctionBackend, run, until
+from support.event_loops import run, until
+from support.loaded_models import FunctionBackend
 from support.sequence_models import Caller, Totals, model_spec, sequences
 
 HOUR_NS = 3_600_000_000_000

@@ -15,14 +15,15 @@ import pytest
 
 from naiad.errors import BackendError, NaiadError, UnavailableError
 from naiad.execution.model.loaded_model import LoadedModel
-from naiad.execution.worker.framework_instance import FrameworkInstance
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.state.states import ModelState
-from naiad.repository.local.discover import discover
-from support.framework_models import CONFIG, WAYS, install, memory_of, parameter, write_rowdy
-from support.loaded_models import run
-from support.worker_models import WAIT_S, Caller, children, open_files, process_of, submit, until
+from support import event_loops
+from support.config_texts import parameter
+from support.event_loops import until
+from support.framework_models import CONFIG, WAYS, install, memory_of, write_rowdy
+from support.noted_requests import submit
+from support.worker_models import Caller, children, loading, open_files, process_of
 
 BATCHING = "dynamic_batching { max_queue_delay_microseconds: 20000 }\n"
 CRASH, FAIL, SLEEP, EXIT, ABORT, NO_MEMORY, LAST_WORD, NOT_UTF8 = 101, 102, 103, 104, 105, 106, 107, 108
@@ -48,17 +49,8 @@ def repository(tmp_path: Path) -> Path:
 
 def play(repository: Path, test: Test, **settings: str) -> None:
     """Serve the repository in this process and run a test against it."""
-
-    async def main() -> None:
-        manager = ModelManager(LoadSettings(lambda backend: settings, cores=1), 2, is_explicit=True)
-        await manager.load_all(discover([repository], []).models.values())
-        try:
-            await test(manager)
-        finally:
-            assert await manager.unload_all(WAIT_S)
-            assert children() == []
-
-    run(main())
+    manager = ModelManager(LoadSettings(lambda backend: settings, cores=1), 2, is_explicit=True)
+    event_loops.play(loading(manager, repository), test)
 
 
 def loaded(manager: ModelManager, name: str = "m") -> LoadedModel:
@@ -94,7 +86,7 @@ async def error_of(model: LoadedModel, what: float) -> NaiadError:
 
 def is_serving(model: LoadedModel) -> bool:
     """Whether every instance has a process."""
-    return all(isinstance(i, FrameworkInstance) and i._channel is not None for i in model._instances)
+    return all(i.is_up for i in model.instances)
 
 
 def is_stopped(process: psutil.Process) -> bool:
@@ -299,7 +291,7 @@ def test_a_killed_process_fails_what_it_held_and_comes_back(repository: Path, wa
         model = loaded(manager)
         held = [Caller(float(n)) for n in (SLEEP, 1, 2)]
         submit(model, *held)
-        await until(lambda: not model._queue.idle)
+        await until(lambda: not any(i.is_idle for i in model.instances))
         queued = Caller(5.0)
         submit(model, queued)
         process = process_of(model)

@@ -16,17 +16,17 @@ import pytest
 from naiad.errors import NaiadError, UnavailableError
 from naiad.request import RequestOptions
 from naiad.worker.ipc import segments
-from support.loaded_models import run
+from support.event_loops import WAIT_S, run, until
+from support.noted_requests import submit
 from support.worker_models import (
     ECHO,
-    WAIT_S,
     Caller,
     children,
+    mapped_segments,
     open_files,
+    play,
     process_of,
     serving,
-    submit,
-    until,
     write_model,
 )
 
@@ -34,18 +34,8 @@ PLAIN_ECHO = textwrap.dedent(ECHO)
 BATCHING = "dynamic_batching { max_queue_delay_microseconds: 20000 }"
 
 
-def play(tmp_path: Path, test: Any, methods: str = ECHO, more: str = "", **settings: str) -> None:
-    write_model(tmp_path, methods, more)
-
-    async def main() -> None:
-        async with serving(tmp_path, **settings) as engine:
-            await test(engine, engine.find("m", ""))
-
-    run(main())
-
-
 def test_echo(tmp_path: Path) -> None:
-    async def test(engine: Any, model: Any) -> None:
+    async def test(model: Any) -> None:
         caller = Caller([1, 2, 3])
         submit(model, caller)
         assert (await caller.outputs())["y"].tolist() == [[1, 2, 3]]
@@ -57,7 +47,7 @@ def test_echo(tmp_path: Path) -> None:
 
 
 def test_long_id(tmp_path: Path) -> None:
-    async def test(engine: Any, model: Any) -> None:
+    async def test(model: Any) -> None:
         long, next_one = Caller(1, id="i" * 70_000), Caller(2)
         with pytest.raises(NaiadError, match="70000"):
             submit(model, long)
@@ -68,7 +58,7 @@ def test_long_id(tmp_path: Path) -> None:
 
 
 def test_forms_run_out_in_the_middle_of_a_batch(tmp_path: Path) -> None:
-    async def test(engine: Any, model: Any) -> None:
+    async def test(model: Any) -> None:
         for _ in range(350):
             callers = [Caller(n) for n in range(3)]
             submit(model, *callers)
@@ -79,7 +69,7 @@ def test_forms_run_out_in_the_middle_of_a_batch(tmp_path: Path) -> None:
 
 
 def test_prints_a_lot_while_it_starts(tmp_path: Path) -> None:
-    async def test(engine: Any, model: Any) -> None:
+    async def test(model: Any) -> None:
         submit(model, caller := Caller(2))
         await caller.outputs()
 
@@ -88,7 +78,7 @@ def test_prints_a_lot_while_it_starts(tmp_path: Path) -> None:
 
 
 def test_closed_stdout_costs_nothing(tmp_path: Path) -> None:
-    async def test(engine: Any, model: Any) -> None:
+    async def test(model: Any) -> None:
         submit(model, caller := Caller(2))
         await caller.outputs()
         begun = process_time()
@@ -102,7 +92,7 @@ def test_closed_stdout_costs_nothing(tmp_path: Path) -> None:
 def test_garbage_from_the_child(tmp_path: Path) -> None:
     """A child that says nonsense is ended; its requests fail."""
 
-    async def test(engine: Any, model: Any) -> None:
+    async def test(model: Any) -> None:
         first = process_of(model).pid
         submit(model, caller := Caller(2))
         assert isinstance(await caller.error(), UnavailableError)
@@ -121,7 +111,7 @@ def test_garbage_from_the_child(tmp_path: Path) -> None:
 
 
 def test_rescheduled_when_decoupled(tmp_path: Path) -> None:
-    async def test(engine: Any, model: Any) -> None:
+    async def test(model: Any) -> None:
         submit(model, caller := Caller(2))
         await asyncio.wait_for(caller.done.wait(), 30)
         assert [p[0]["y"].tolist() for p in caller.parts if p[0] is not None] == [[[2]]]
@@ -144,16 +134,16 @@ def test_rescheduled_when_decoupled(tmp_path: Path) -> None:
 
 
 def test_crash_loop_answers_what_waits(tmp_path: Path) -> None:
-    async def test(engine: Any, model: Any) -> None:
+    async def test(model: Any) -> None:
         (tmp_path / "broken").touch()
         process_of(model).kill()
-        await until(lambda: not engine.is_model_ready("m", ""))
+        await until(lambda: model.problem)
         submit(model, caller := Caller(2))
         assert isinstance(await caller.error(), UnavailableError)
         with pytest.raises(UnavailableError, match="broken"):
             submit(model, Caller(2))
         (tmp_path / "broken").unlink()
-        await until(lambda: engine.is_model_ready("m", ""))
+        await until(lambda: not model.problem)
         submit(model, caller := Caller(2))
         await caller.outputs()
 
@@ -165,12 +155,12 @@ def test_crash_loop_answers_what_waits(tmp_path: Path) -> None:
 
 
 def test_killed_and_back(tmp_path: Path) -> None:
-    async def test(engine: Any, model: Any) -> None:
+    async def test(model: Any) -> None:
         before = open_files()
         for _ in range(3):
             process_of(model).kill()
-            await until(lambda: not engine.is_model_ready("m", ""))
-            await until(lambda: engine.is_model_ready("m", ""))
+            await until(lambda: model.problem)
+            await until(lambda: not model.problem)
             submit(model, caller := Caller(2))
             await caller.outputs()
         assert len(open_files()) == len(before), (before, open_files())
@@ -181,10 +171,10 @@ def test_killed_and_back(tmp_path: Path) -> None:
 def test_forked_grandchild_keeps_the_pipe(tmp_path: Path) -> None:
     """The child dies; a program that it started lives on and prints for ever."""
 
-    async def test(engine: Any, model: Any) -> None:
+    async def test(model: Any) -> None:
         process_of(model).kill()
-        await until(lambda: not engine.is_model_ready("m", ""))
-        await until(lambda: engine.is_model_ready("m", ""))
+        await until(lambda: model.problem)
+        await until(lambda: not model.problem)
 
     methods = (
         "def initialize(self, args):\n    import subprocess\n    subprocess.Popen(['timeout', '5', 'yes'])\n"
@@ -194,7 +184,7 @@ def test_forked_grandchild_keeps_the_pipe(tmp_path: Path) -> None:
 
 
 def test_last_words_without_newline(tmp_path: Path) -> None:
-    async def test(engine: Any, model: Any) -> None:
+    async def test(model: Any) -> None:
         submit(model, caller := Caller(2))
         assert "last words" in str(await caller.error())
         assert "exit code 3" in str(await caller.error())
@@ -203,7 +193,7 @@ def test_last_words_without_newline(tmp_path: Path) -> None:
 
 
 def test_unsent_descriptors_are_closed(tmp_path: Path) -> None:
-    async def test(engine: Any, model: Any) -> None:
+    async def test(model: Any) -> None:
         before = len(open_files())
         process_of(model).send_signal(signal.SIGSTOP)
         callers = [Caller(np.arange(100_000)) for _ in range(6)]
@@ -216,14 +206,14 @@ def test_unsent_descriptors_are_closed(tmp_path: Path) -> None:
             assert isinstance(await caller.error(), UnavailableError)
         for caller in (*callers, *small):
             await asyncio.wait_for(caller.done.wait(), 30)
-        await until(lambda: engine.is_model_ready("m", ""))
+        await until(lambda: not model.problem)
         assert len(open_files()) <= before + 8, open_files()
 
     play(tmp_path, test, more=BATCHING)
 
 
 def test_large_frames_are_not_quadratic(tmp_path: Path) -> None:
-    async def test(engine: Any, model: Any) -> None:
+    async def test(model: Any) -> None:
         begun = monotonic()
         submit(model, caller := Caller(np.arange(10)))
         outputs = await caller.outputs(20)
@@ -243,27 +233,27 @@ def test_large_frames_are_not_quadratic(tmp_path: Path) -> None:
 
 
 def test_stopped_child_is_replaced(tmp_path: Path) -> None:
-    async def test(engine: Any, model: Any) -> None:
+    async def test(model: Any) -> None:
         pid = process_of(model).pid
         process_of(model).send_signal(signal.SIGSTOP)
         submit(model, caller := Caller(2))
         assert isinstance(await caller.error(), UnavailableError)
-        await until(lambda: engine.is_model_ready("m", ""))
+        await until(lambda: not model.problem)
         assert process_of(model).pid != pid
 
     play(tmp_path, test, **{"stub-timeout-seconds": "4"})
 
 
 def test_is_ready_of_the_model(tmp_path: Path) -> None:
-    async def test(engine: Any, model: Any) -> None:
-        await until(lambda: not engine.is_model_ready("m", ""))
+    async def test(model: Any) -> None:
+        await until(lambda: model.problem)
 
     methods = "def is_ready(self):\n    return False\n" + PLAIN_ECHO
     play(tmp_path, test, methods)
 
 
 def test_cancel_reaches_the_model(tmp_path: Path) -> None:
-    async def test(engine: Any, model: Any) -> None:
+    async def test(model: Any) -> None:
         submit(model, caller := Caller(2))
         await until(lambda: model.statistics.pending == 0)
         model.cancel(caller)
@@ -282,7 +272,7 @@ def test_cancel_reaches_the_model(tmp_path: Path) -> None:
 def test_refused_batch_leaves_the_channel_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no memory for the second tensor; the next request finds everything in order."""
 
-    async def test(engine: Any, model: Any) -> None:
+    async def test(model: Any) -> None:
         real, calls = segments.anonymous_file, []
 
         def failing(size: int) -> int:
@@ -310,7 +300,7 @@ def test_unload_while_starting_again(tmp_path: Path) -> None:
     """The end does not wait for a model that takes long to start again."""
     begun = 0.0
 
-    async def test(engine: Any, model: Any) -> None:
+    async def test(model: Any) -> None:
         nonlocal begun
         (tmp_path / "slow").touch()
         process_of(model).kill()
@@ -347,25 +337,17 @@ def test_rounds(tmp_path: Path) -> None:
     run(main())
 
 
-def mapped() -> int:
-    """How many segments this process has mapped."""
-    return sum("memfd:naiad" in line for line in Path("/proc/self/maps").read_text().splitlines())
-
-
 def test_segments_come_back(tmp_path: Path) -> None:
     gc.collect()
-    before = mapped()
+    before = mapped_segments()
 
-    async def test(engine: Any, model: Any) -> None:
+    async def test(model: Any) -> None:
         for n in range(200):
             submit(model, caller := Caller(np.full(150_000, n)))
             assert (await caller.outputs())["y"][0, 5] == n
         del caller
-        instance = model._instances[0]
-        instance._writer.pool.collect()
-        assert len(instance._writer.pool._busy) == 0
-        assert len(instance._segments._maps) <= 3, instance._segments._maps
-        await until(lambda: len(instance._segments._maps) == 0 and mapped() <= before, 10)
+        assert mapped_segments() <= before + 6
+        await until(lambda: mapped_segments() <= before, 10)
 
     play(tmp_path, test)
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from naiad.errors import BackendError, InvalidArgumentError, UnavailableError
-from support.loaded_models import run
-from support.worker_models import Caller, serving, submit, until, write_model
+from support.event_loops import until
+from support.noted_requests import submit
+from support.worker_models import Caller, play
 
 BATCHING = "dynamic_batching { max_queue_delay_microseconds: 20000 }"
 DECOUPLED = "model_transaction_policy { decoupled: true }"
@@ -55,16 +56,6 @@ async def execute(self, requests):
 """
 
 
-def play(tmp_path: Path, test: Any, methods: str = ANSWERS, more: str = "") -> None:
-    write_model(tmp_path, methods, more)
-
-    async def main() -> None:
-        async with serving(tmp_path) as engine:
-            await test(engine.find("m", ""))
-
-    run(main())
-
-
 def counts(model: Any) -> dict[str, int]:
     found = model.statistics
     assert found.queue.count == found.compute_infer.count == found.success.count
@@ -88,7 +79,7 @@ def test_an_error_that_the_model_chose_is_a_success(tmp_path: Path, what: int) -
         assert model.in_flight == 0
         assert model.statistics.last_inference_ms > 0
 
-    play(tmp_path, test)
+    play(tmp_path, test, ANSWERS)
 
 
 @pytest.mark.parametrize("what", [4, 9])
@@ -99,7 +90,7 @@ def test_an_answer_that_the_model_did_not_choose_is_a_failure(tmp_path: Path, wh
         assert counts(model) == {"success": 0, "failure": 1, "backend": 1, "inferences": 0, "executions": 1}
         assert model.statistics.batches[1].compute_infer.count == 1
 
-    play(tmp_path, test)
+    play(tmp_path, test, ANSWERS)
 
 
 def test_a_batch_that_raises_is_one_execution(tmp_path: Path) -> None:
@@ -113,7 +104,7 @@ def test_a_batch_that_raises_is_one_execution(tmp_path: Path) -> None:
         assert counts(model) == {"success": 3, "failure": 3, "backend": 3, "inferences": 3, "executions": 2}
         assert model.statistics.batches[3].compute_infer.count == 2
 
-    play(tmp_path, test, more=BATCHING)
+    play(tmp_path, test, ANSWERS, BATCHING)
 
 
 def test_a_batch_whose_process_dies_is_no_execution(tmp_path: Path) -> None:
@@ -123,7 +114,7 @@ def test_a_batch_whose_process_dies_is_no_execution(tmp_path: Path) -> None:
         found = counts(model)
         assert (found["success"], found["failure"], found["executions"]) == (0, 1, 0)
 
-    play(tmp_path, test)
+    play(tmp_path, test, ANSWERS)
 
 
 def test_decoupled_answers(tmp_path: Path) -> None:

@@ -16,8 +16,11 @@ from naiad.execution.worker.codec.client_memory import OutgoingFrame
 from naiad.execution.worker.codec.writer import BatchWriter
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import RequestOptions
-from support.loaded_models import run
-from support.worker_models import Caller, serving, submit, until, write_model
+from support import worker_models
+from support.event_loops import run, until
+from support.kept_objects import kept, kept_of
+from support.noted_requests import submit
+from support.worker_models import Caller, serving, write_model
 
 BATCHING = "dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 2000000 }"
 DECOUPLED = "model_transaction_policy { decoupled: true }"
@@ -43,25 +46,20 @@ def execute(self, requests):
 
 
 def play(tmp_path: Path, test: Any, methods: str, more: str = BATCHING) -> None:
-    path = write_model(tmp_path, methods, more)
-    head, _, body = path.read_text().partition("class ")
-    path.write_text(f"{head}{ANSWER}class {body}")
-
-    async def main() -> None:
-        async with serving(tmp_path) as engine:
-            await test(engine.find("m", ""))
-
-    run(main())
+    """Serve a model that knows ``answer``."""
+    worker_models.play(tmp_path, test, methods, more, ANSWER)
 
 
 def process_instance(model: Any) -> ProcessInstance:
-    (instance,) = model._instances
+    (instance,) = model.instances
     assert isinstance(instance, ProcessInstance)
     return instance
 
 
 def is_idle(model: Any) -> bool:
-    return model.in_flight == model.statistics.pending == 0 and len(model._queue.idle) == 1
+    """Nothing is open, and nothing is kept of a request."""
+    instance = process_instance(model)
+    return model.in_flight == model.statistics.pending == 0 and instance.is_idle and not kept_of(instance, Caller)
 
 
 @pytest.mark.parametrize("alike", [True, False], ids=["alike", "different"])
@@ -171,11 +169,10 @@ def test_a_request_that_is_given_back_for_ever_ends_when_its_caller_gives_up(tmp
     async def test(model: Any) -> None:
         submit(model, caller := Caller(1))
         await until(lambda: model.statistics.execution_count > 3, 5)
-        await until(lambda: not len(model._scheduler.batcher))
+        await until(lambda: model.statistics.pending == 0)
         model.cancel(caller)
         assert isinstance(await caller.error(5), CancelledError)
         assert is_idle(model)
-        assert not process_instance(model)._requests._given_up
 
     methods = """
     def execute(self, requests):
@@ -193,16 +190,15 @@ def test_many_open_requests_are_given_up_at_once(tmp_path: Path) -> None:
     async def test(model: Any) -> None:
         callers = [Caller(n, TERMS) for n in range(count)]
         submit(model, *callers)
-        await until(lambda: len(process_instance(model)._requests._left) == count)
+        await until(lambda: model.statistics.pending == 0)
         begun = thread_time()
         for caller in callers:
             model.cancel(caller)
         assert thread_time() - begun < 2
         for caller in callers:
             await asyncio.wait_for(caller.done.wait(), 10)
-        requests = process_instance(model)._requests
-        assert not requests._left and not requests._left_numbers and not requests._given_up
         await until(lambda: is_idle(model))
+        assert kept_of(process_instance(model), int) < count
 
     methods = """
     held = []
@@ -229,9 +225,10 @@ def test_forms_with_long_parameters_are_not_all_kept(tmp_path: Path) -> None:
             outputs: Any = await caller.outputs()
             assert outputs["y"].tolist() == [[n]]
             assert outputs.parameters["long"] == parameters["long"]
-        instance = process_instance(model)
-        assert len(instance._writer._schemas) <= 8
-        assert len(instance._reader._schemas) <= 8
+            del outputs, caller, parameters
+        texts = [len(one) for one in kept(process_instance(model)) if isinstance(one, (str, bytes))]
+        # All 20 have 30 MB, in either direction.
+        assert sum(texts) < 40_000_000
 
     methods = """
     def execute(self, requests):

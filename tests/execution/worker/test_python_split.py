@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from naiad.errors import NaiadError
-from support.loaded_models import run
-from support.worker_models import Caller, serving, submit, until, write_model
+from support.event_loops import until
+from support.noted_requests import submit
+from support.worker_models import Caller, play
 
 SPLIT = 'dynamic_batching { } parameters { key: "batch_error" value { string_value: "split" } }\n'
 ANSWERS = """
@@ -45,16 +45,6 @@ def execute(self, requests):
 """
 
 
-def play(tmp_path: Path, methods: str, test: Callable[[Any], Awaitable[object]], more: str = SPLIT) -> None:
-    write_model(tmp_path, methods, more)
-
-    async def main() -> None:
-        async with serving(tmp_path) as engine:
-            await test(engine.find("m", ""))
-
-    run(main())
-
-
 async def answers(callers: list[Caller]) -> list[Any]:
     """The values of each, or the text of its error."""
     found: list[Any] = []
@@ -81,7 +71,7 @@ def test_one_by_one(tmp_path: Path, methods: str) -> None:
         submit(model, caller := Caller(5))
         assert (await caller.outputs())["y"].ravel().tolist() == [5, 4]
 
-    play(tmp_path, methods, test)
+    play(tmp_path, test, methods, SPLIT)
 
 
 def test_a_wrong_result_is_a_failure_too(tmp_path: Path) -> None:
@@ -89,7 +79,7 @@ def test_a_wrong_result_is_a_failure_too(tmp_path: Path) -> None:
         submit(model, *(callers := [Caller(1), Caller(2)]))
         assert await answers(callers) == [[1], [2]]
 
-    play(tmp_path, FORGETFUL, test)
+    play(tmp_path, test, FORGETFUL, SPLIT)
 
 
 def test_what_was_answered_does_not_run_again(tmp_path: Path) -> None:
@@ -100,7 +90,7 @@ def test_what_was_answered_does_not_run_again(tmp_path: Path) -> None:
         assert "ValueError: too late" in found[1]
         assert model.in_flight == 0
 
-    play(tmp_path, ANSWERED, test)
+    play(tmp_path, test, ANSWERED, SPLIT)
 
 
 @pytest.mark.parametrize("more", [SPLIT, "dynamic_batching { }\n"])
@@ -111,7 +101,7 @@ def test_every_request_is_answered_when_all_fail(tmp_path: Path, more: str) -> N
         assert model.statistics.failure.count == 3
         assert model.in_flight == 0
 
-    play(tmp_path, GONE, test, more)
+    play(tmp_path, test, GONE, more)
 
 
 def test_without_it_the_batch_fails_as_a_whole(tmp_path: Path) -> None:
@@ -119,4 +109,4 @@ def test_without_it_the_batch_fails_as_a_whole(tmp_path: Path) -> None:
         submit(model, *(callers := [Caller(v) for v in (1, -2, 3)]))
         assert all("ValueError: negative" in text for text in await answers(callers))
 
-    play(tmp_path, PLAIN, test, "dynamic_batching { }\n")
+    play(tmp_path, test, PLAIN, "dynamic_batching { }\n")

@@ -10,8 +10,8 @@ import pytest
 
 from naiad.errors import BackendError
 from naiad.request import RequestOptions
-from support.loaded_models import run
-from support.worker_models import Caller, serving, submit, write_model
+from support.noted_requests import submit
+from support.worker_models import Caller, play
 
 BATCHING = "dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 2000000 }"
 TWICE = """
@@ -27,16 +27,6 @@ IDS = """
             pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{i!r} of {ids}")) for i in ids
         ]
 """
-
-
-def play(tmp_path: Path, methods: str, test: Any) -> None:
-    write_model(tmp_path, methods, BATCHING)
-
-    async def main() -> None:
-        async with serving(tmp_path) as engine:
-            await test(engine.find("m", ""))
-
-    run(main())
 
 
 def terms_for(size: int) -> RequestOptions:
@@ -55,7 +45,7 @@ def test_each_gets_its_own_answer(tmp_path: Path, size: int) -> None:
                 assert found.shape == (1, size)
                 assert (found == 2 * (begin + n)).all()
 
-    play(tmp_path, TWICE, test)
+    play(tmp_path, test, TWICE, BATCHING)
 
 
 def test_arrays_that_are_not_in_one_piece(tmp_path: Path) -> None:
@@ -67,7 +57,7 @@ def test_arrays_that_are_not_in_one_piece(tmp_path: Path) -> None:
         assert (await callers[1].outputs())["y"].tolist() == [[0, 2, 4, 6]]
         assert (await callers[2].outputs())["y"].tolist() == [[0, 4, 8, 12]]
 
-    play(tmp_path, TWICE, test)
+    play(tmp_path, test, TWICE, BATCHING)
 
 
 @pytest.mark.parametrize(
@@ -83,4 +73,4 @@ def test_ids_arrive_as_they_are(tmp_path: Path, ids: tuple[str, ...]) -> None:
             assert isinstance(error, BackendError)
             assert str(error).endswith(f"{given!r} of {list(ids)}")
 
-    play(tmp_path, IDS, test)
+    play(tmp_path, test, IDS, BATCHING)

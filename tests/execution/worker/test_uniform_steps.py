@@ -21,9 +21,11 @@ from naiad.execution.worker.codec.writer import BatchWriter
 from naiad.request import RequestOptions
 from naiad.scheduling.sequence.slots import Sequence
 from naiad.worker.ipc import frames as protocol
-from support.loaded_models import run, tensor
-from support.sequence_models import CONTROLS, Caller, model_spec, send, sequences
-from support.worker_models import WAIT_S, serving, write_model
+from support.event_loops import WAIT_S, run
+from support.loaded_models import tensor
+from support.noted_requests import submit
+from support.sequence_models import CONTROLS, Caller, model_spec, sequences
+from support.worker_models import serving, write_model
 
 SECTION = """
 sequence_batching {{ {} control_input [
@@ -70,7 +72,7 @@ def test_each_step_has_its_own_facts(tmp_path: Path, strategy: str) -> None:
                 # The second is not there in the middle: with direct its slot is empty.
                 if not start and not end:
                     del callers[1]
-                send(model, *callers)
+                submit(model, *callers)
                 for caller in callers:
                     await caller.done.wait()
                     key = caller.options.correlation_id
@@ -98,7 +100,7 @@ def test_steps_of_other_kinds_are_told_apart_too(tmp_path: Path, options: dict[s
             known = callers[1].options
             own = RequestOptions(known.outputs, 1, known.shape_key, flags=1, correlation_id=2, **options)
             callers[1].options = own
-            send(model, *callers)
+            submit(model, *callers)
             for caller in callers:
                 await caller.done.wait()
                 given = caller.options
@@ -196,17 +198,17 @@ def test_few_who_wait_are_joined_by_those_who_come_with_the_answers(tmp_path: Pa
         async with serving(tmp_path) as engine:
             model: Any = engine.find("m", "")
             begun = [Caller(n, 0, True) for n in range(1, 6)]
-            send(model, *begun)
+            submit(model, *begun)
             assert [await caller.answer() for caller in begun] == [5] * 5
             for _ in range(20):
                 one, two, waiting, coming, last = (Caller(n, 0) for n in range(1, 6))
-                send(model, one, two)
+                submit(model, one, two)
                 await asyncio.sleep(0)
-                send(model, waiting)
+                submit(model, waiting)
                 with answers_beside(model, lambda coming=coming: model.submit(coming)):
                     assert await one.answer() == await two.answer() == 2
                 # As many wait as are answered: it runs with what is there.
-                send(model, last)
+                submit(model, last)
                 assert [await caller.answer() for caller in (waiting, coming)] == [2] * 2
                 assert await last.answer() == 1
 
@@ -217,7 +219,7 @@ def test_few_who_wait_are_joined_by_those_who_come_with_the_answers(tmp_path: Pa
 def answers_beside(model: Any, act: Callable[[], object]) -> Iterator[None]:
     """Call ``act`` in the turn of the loop that has the next answer of a model's process, before or after it."""
     loop = asyncio.get_running_loop()
-    descriptor = os.dup(model._instances[0]._channel._connection.fileno())
+    descriptor = os.dup(model.instances[0]._channel._connection.fileno())
 
     def came() -> None:
         loop.remove_reader(descriptor)

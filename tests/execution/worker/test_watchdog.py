@@ -8,8 +8,9 @@ from time import monotonic, monotonic_ns
 
 from naiad.errors import ExecutionTimeoutError, UnavailableError
 from naiad.execution.worker.watchdog import ExecutionWatchdog
-from support.loaded_models import run
-from support.worker_models import Caller, process_of, serving, submit, until, write_model
+from support.event_loops import run, until
+from support.noted_requests import submit
+from support.worker_models import Caller, process_of, serving, write_model
 
 SLEEPS = """
 def execute(self, requests):
@@ -117,8 +118,8 @@ def test_a_child_that_does_its_work_between_ends_is_back_soon(tmp_path: Path) ->
                 assert isinstance(await bad.error(), UnavailableError)
                 await until(lambda: engine.is_model_ready("m", ""))
             # Twice as long each time, it would be 6.4 s by now.
-            (instance,) = model._instances
-            assert instance._supervisor.back_off._next_s <= 1.6
+            (instance,) = model.instances
+            assert instance.back_off.next_s <= 1.6
 
     run(main())
 
@@ -129,14 +130,14 @@ def test_a_child_that_only_ends_is_back_later_and_later(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(tmp_path) as engine:
             model = engine.find("m", "")
-            (instance,) = model._instances
+            (instance,) = model.instances
             pauses_s, begun = [], 0.0
             for _ in range(4):
                 process_of(model).kill()
                 begun = monotonic()
                 await until(lambda: not engine.is_model_ready("m", ""))
                 await until(lambda: engine.is_model_ready("m", ""))
-                pauses_s.append(instance._supervisor.back_off._next_s / 2)
+                pauses_s.append(instance.back_off.next_s / 2)
             assert pauses_s == [0.1, 0.2, 0.4, 0.8]
             assert monotonic() - begun > 0.8
 

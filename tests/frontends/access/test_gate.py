@@ -12,7 +12,8 @@ from naiad.frontends.http.server.exchange import Exchange, Handler
 from naiad.options.api_key import read_api_key
 from naiad.options.restriction import Restriction
 from naiad.wire.http1.head import RequestHead
-from support.http_application import Peer, run
+from support.event_loops import run
+from support.http_application import Peer
 
 SECOND = 1_000_000_000
 

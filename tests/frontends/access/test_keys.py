@@ -11,10 +11,7 @@ from naiad.clock import ManualClock
 from naiad.errors import OptionError, RateLimitError
 from naiad.frontends.access.keys import KeyRing, read_keys
 from naiad.options.api_key import read_api_key
-
-
-def hashed(key: str) -> str:
-    return "sha256:" + hashlib.sha256(key.encode()).hexdigest()
+from support.api_keys import hashed
 
 
 def test_an_entry_is_read() -> None:

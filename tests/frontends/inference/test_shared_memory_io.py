@@ -18,7 +18,8 @@ from naiad.shared_memory.region import RegionPart, RegionRef
 from naiad.shared_memory.registry import RegionRegistry
 from naiad.shared_memory.spec import RegionInput, RegionOptions
 from naiad.tensor.dtypes import BY_WIRE
-from support.loaded_models import WAIT_S, Caller, loaded, negate, run, spec, until
+from support.event_loops import WAIT_S, run, until
+from support.loaded_models import Caller, loaded, negate, spec
 
 FP32 = BY_WIRE["FP32"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,8 @@ import pytest
 
 from naiad.errors import OptionError
 from naiad.frontends.net.file_watcher import FileReloader
+from support.event_loops import until
+from support.replaced_files import put
 
 WAIT_S = 30.0
 
@@ -30,18 +31,6 @@ class Reader:
             raise OptionError("the file is wrong")
         return lambda: self.texts.append(text)
 
-    async def until(self, condition: Callable[[Reader], bool]) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while not condition(self):
-                await asyncio.sleep(0.005)
-
-
-def put(path: Path, text: str) -> None:
-    """Replace the file in one step, as tools for certificates do."""
-    new = path.with_suffix(".new")
-    new.write_text(text)
-    os.replace(new, path)
-
 
 def test_a_file_is_read_again_once_it_has_changed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "file"
@@ -54,12 +43,12 @@ def test_a_file_is_read_again_once_it_has_changed(tmp_path: Path, caplog: pytest
         reloader.add("the texts", ["", str(path)], reader.read)
         reloader.start()
         try:
-            await reader.until(lambda r: r.texts == ["two"])
+            await until(lambda: reader.texts == ["two"])
             put(path, "wrong")
-            await reader.until(lambda r: r.attempts == 2)
+            await until(lambda: reader.attempts == 2)
             path.unlink()
             put(path, "three")
-            await reader.until(lambda r: r.texts == ["two", "three"])
+            await until(lambda: reader.texts == ["two", "three"])
         finally:
             reloader.close()
 
@@ -78,9 +67,9 @@ def test_a_file_is_read_again_when_somebody_asks(tmp_path: Path) -> None:
         reloader.reload()
         reloader.start()
         try:
-            await reader.until(lambda r: r.texts == ["one"])
+            await until(lambda: reader.texts == ["one"])
             reloader.reload()
-            await reader.until(lambda r: r.texts == ["one", "one"])
+            await until(lambda: reader.texts == ["one", "one"])
         finally:
             reloader.close()
 

@@ -12,7 +12,8 @@ from naiad.errors import OptionError
 from naiad.frontends.http.server.listener import HttpListener
 from naiad.frontends.http.server.state import HttpLimits, HttpService
 from naiad.frontends.net.listener import Listener, bare_host, shown_address
-from support.http_peer import LOOPS, Application, Server, post, run, serving
+from support.event_loops import LOOPS, run, until
+from support.http_peer import Application, Server, post, serving
 
 
 @pytest.fixture(params=sorted(LOOPS))
@@ -37,7 +38,7 @@ def test_a_taken_port_is_named_with_its_option(loop: str) -> None:
             assert f"127.0.0.1:{port}" in str(caught.value)
             assert "--metrics-port" in str(caught.value)
 
-    run(loop, test())
+    run(test(), loop)
 
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "203.0.113.1"])
@@ -46,7 +47,7 @@ def test_a_wrong_address_is_named_with_its_option(loop: str, host: str) -> None:
         with pytest.raises(OptionError, match=r"--http-(address|port)"):
             await HttpListener(Application(), host, 0).start()
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_a_listener_without_a_port_opens_none(loop: str) -> None:
@@ -59,7 +60,7 @@ def test_a_listener_without_a_port_opens_none(loop: str) -> None:
         assert await listener.drain(1)
         assert service.draining
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_several_listeners_may_share_a_port_when_asked(loop: str) -> None:
@@ -73,7 +74,7 @@ def test_several_listeners_may_share_a_port_when_asked(loop: str) -> None:
             assert await listener.drain(1)
         await asyncio.sleep(0)
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_localhost_listens_on_one_port_for_all_its_addresses(loop: str) -> None:
@@ -85,7 +86,7 @@ def test_localhost_listens_on_one_port_for_all_its_addresses(loop: str) -> None:
             writer.close()
         await listener.drain(1)
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_ipv6(loop: str) -> None:
@@ -101,7 +102,7 @@ def test_ipv6(loop: str) -> None:
         writer.close()
         assert await listener.drain(1)
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_small_answers_are_not_held_back(loop: str) -> None:
@@ -116,7 +117,7 @@ def test_small_answers_are_not_held_back(loop: str) -> None:
             exchange.send_status(200, "text/plain", b"")
             await client.response()
 
-    run(loop, test())
+    run(test(), loop)
 
 
 async def echoes(server: Server) -> bool:
@@ -138,10 +139,10 @@ def test_connections_over_the_limit_are_told_so(loop: str) -> None:
             assert await refused.ends() == b""
             await refused.close()
             await server.clients[0].close()
-            await server.until(lambda: server.listener.connection_count == 1)
+            await until(lambda: server.listener.connection_count == 1)
             assert await echoes(server)
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_a_refused_connection_that_stays_is_dropped(loop: str) -> None:
@@ -151,9 +152,9 @@ def test_a_refused_connection_that_stays_is_dropped(loop: str) -> None:
             refused = await server.connect()
             await refused.ends()
             server.pass_time(3)
-            await server.until(lambda: server.listener.connection_count == 1)
+            await until(lambda: server.listener.connection_count == 1)
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_an_ended_connection_that_the_peer_keeps_open_is_dropped(loop: str) -> None:
@@ -166,9 +167,9 @@ def test_an_ended_connection_that_the_peer_keeps_open_is_dropped(loop: str) -> N
             await asyncio.sleep(0.01)
             assert server.listener.connection_count == 1
             server.pass_time(1)
-            await server.until(lambda: server.listener.connection_count == 0)
+            await until(lambda: server.listener.connection_count == 0)
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_no_new_connections_after_stop_accepting(loop: str) -> None:
@@ -184,7 +185,7 @@ def test_no_new_connections_after_stop_accepting(loop: str) -> None:
             client.post("/echo", b"2")
             assert (await client.response()).body == b"2"
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_draining_closes_the_idle_and_finishes_the_busy(loop: str) -> None:
@@ -197,7 +198,7 @@ def test_draining_closes_the_idle_and_finishes_the_busy(loop: str) -> None:
             await server.application.wait_for(2)
             uploading = await server.connect()
             uploading.send(post("/echo", b"x" * 100_000)[:-1])
-            await server.until(lambda: server.listener.connection_count == 4)
+            await until(lambda: server.listener.connection_count == 4)
             await asyncio.sleep(0.02)
             drained = asyncio.create_task(server.listener.drain(10))
             assert await idle.ends() == b""
@@ -215,7 +216,7 @@ def test_draining_closes_the_idle_and_finishes_the_busy(loop: str) -> None:
             await uploading.close()
             assert await drained
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_draining_gives_up_after_its_time(loop: str) -> None:
@@ -226,10 +227,10 @@ def test_draining_gives_up_after_its_time(loop: str) -> None:
             await server.application.wait_for(1)
             assert not await server.listener.drain(0.05)
             assert await client.is_lost()
-            await server.until(lambda: server.application.disconnected == 1)
+            await until(lambda: server.application.disconnected == 1)
             server.application.waiting[0].send_status(200, "text/plain", b"nobody")
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_the_sweep_runs_by_itself() -> None:
@@ -243,4 +244,4 @@ def test_the_sweep_runs_by_itself() -> None:
         writer.close()
         assert await listener.drain(1)
 
-    run("uvloop", test())
+    run(test(), "uvloop")

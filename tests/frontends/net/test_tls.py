@@ -20,7 +20,8 @@ from naiad.frontends.net import tls_accept
 from naiad.frontends.net.listener import Listener
 from naiad.frontends.net.tls import ssl_context
 from support.certificates import Authority, Identity, new_authority
-from support.http_peer import LOOPS, WAIT_S, Application, run
+from support.event_loops import LOOPS, WAIT_S, run, until
+from support.http_peer import Application
 
 
 @pytest.fixture(params=sorted(LOOPS))
@@ -142,13 +143,6 @@ async def listening(context: ssl.SSLContext) -> AsyncIterator[Listener]:
         await until(lambda: listener.connection_count == 0)
 
 
-async def until(condition: object) -> None:
-    assert callable(condition)
-    async with asyncio.timeout(WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
 async def echo(listener: Listener, client: ssl.SSLContext, body: bytes = b"secret") -> str | None:
     """Ask once; gives back the protocol that was negotiated."""
     reader, writer = await asyncio.wait_for(
@@ -173,7 +167,7 @@ def test_bytes_go_both_ways(loop: str, papers: Papers, size: int) -> None:
             assert await echo(listener, client_of(papers), b"x" * size) == "h2"
             await until(lambda: listener.connection_count == 0)
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_full_buffers_of_small_chunks(loop: str, papers: Papers) -> None:
@@ -193,7 +187,7 @@ def test_full_buffers_of_small_chunks(loop: str, papers: Papers) -> None:
             writer.close()
             await until(lambda: listener.connection_count == 0)
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_only_http2_is_negotiated(loop: str, papers: Papers) -> None:
@@ -202,7 +196,7 @@ def test_only_http2_is_negotiated(loop: str, papers: Papers) -> None:
             assert await echo(listener, client_of(papers, protocols=("http/1.1", "h2"))) == "h2"
             assert await echo(listener, client_of(papers, protocols=("http/1.1",))) is None
 
-    run(loop, test())
+    run(test(), loop)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -219,7 +213,7 @@ def test_mutual_tls_takes_only_clients_that_the_root_vouches_for(
             assert await echo(listener, good) == "h2"
             await until(lambda: listener.connection_count == 0)
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_peers_that_do_not_speak_tls_are_dropped(loop: str, papers: Papers) -> None:
@@ -235,7 +229,7 @@ def test_peers_that_do_not_speak_tls_are_dropped(loop: str, papers: Papers) -> N
             assert listener.connection_count == 0
             assert await echo(listener, client_of(papers)) == "h2"
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_silent_handshakes_end_after_their_time(loop: str, papers: Papers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +242,7 @@ def test_silent_handshakes_end_after_their_time(loop: str, papers: Papers, monke
                 assert await asyncio.wait_for(reader.read(), WAIT_S) == b""
             writer.close()
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_silent_handshakes_make_way_for_new_ones(loop: str, papers: Papers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +258,7 @@ def test_silent_handshakes_make_way_for_new_ones(loop: str, papers: Papers, monk
             for _, writer in silent:
                 writer.close()
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_handshakes_under_way_do_not_hold_the_end_up(loop: str, papers: Papers) -> None:
@@ -278,7 +272,7 @@ def test_handshakes_under_way_do_not_hold_the_end_up(loop: str, papers: Papers) 
                     assert await asyncio.wait_for(reader.read(), WAIT_S) == b""
                 writer.close()
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_a_listener_that_stopped_accepts_no_more(loop: str, papers: Papers) -> None:
@@ -292,7 +286,7 @@ def test_a_listener_that_stopped_accepts_no_more(loop: str, papers: Papers) -> N
             with socket.create_server(("127.0.0.1", listener.port)):
                 pass  # the port is free again
 
-    run(loop, test())
+    run(test(), loop)
 
 
 @pytest.mark.parametrize("sent", [b"GET /close HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"nonsense\r\n\r\n"])
@@ -309,7 +303,7 @@ def test_a_connection_that_is_over_is_closed_with_its_last_answer(loop: str, pap
             assert b"\r\nConnection: close\r\n" in answer
             writer.close()
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_a_peer_that_ends_in_the_middle_of_a_request(
@@ -327,5 +321,5 @@ def test_a_peer_that_ends_in_the_middle_of_a_request(
                 writer.close()
                 await until(lambda: listener.connection_count == 0)
 
-    run(loop, test())
+    run(test(), loop)
     assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]

@@ -10,9 +10,12 @@ import pytest
 from naiad.cache.local import LocalCache
 from naiad.errors import QueueFullError
 from naiad.execution.ensemble.model import EnsembleModel
+from naiad.execution.model.cache import ModelCache
+from naiad.execution.model.loaded_model import LoadedModel
 from naiad.scheduling.admission import RequestBudget
+from support.event_loops import until
 from support.explicit_manager import CONFIG, SLOW, House, answered, caller, play
-from support.loaded_models import until
+from support.kept_objects import kept_of
 from support.served_ensembles import step
 from support.served_models import tensor
 
@@ -47,10 +50,10 @@ def test_members_of_before_are_forgotten_with_their_last_request(tmp_path: Path)
         model.submit(second)
         await answered(second)
         assert not first.answers
-        assert len(model._earlier) == 1
+        assert kept_of(model, LoadedModel) == 2
         await answered(first)
-        assert model._earlier == []
-        assert (model.in_flight, model._runs) == (0, {})
+        await until(lambda: kept_of(model, LoadedModel) == 1)
+        assert model.in_flight == 0
 
     play(tmp_path, test)
 
@@ -66,8 +69,10 @@ def test_a_request_that_is_refused_is_not_waited_for_by_the_cache(tmp_path: Path
             with pytest.raises(QueueFullError):
                 model.submit(caller(value))
         await answered(first)
-        assert model._cache is not None
-        assert not model._cache._waiting
+        for value in (2, 3):
+            again = caller(value)
+            model.submit(again)
+            await answered(again)
         assert (model.in_flight, budget.requests, budget.bytes) == (0, 0, 0)
 
     play(tmp_path, test, cache=LocalCache(1 << 20), budget=budget)
@@ -80,7 +85,7 @@ def test_an_ensemble_that_is_decoupled_has_no_cache(tmp_path: Path) -> None:
     async def test(found: House) -> None:
         model = await loaded(found, "sq", square, ensemble("sq", "TYPE_INT32", 0, CACHED, "IN OUT"))
         assert model.spec.decoupled
-        assert model._cache is None
+        assert kept_of(model, ModelCache) == 0
 
     play(tmp_path, test, cache=LocalCache(1 << 20))
 

@@ -12,7 +12,8 @@ from naiad.cache.local import LocalCache
 from naiad.engine.engine import Engine
 from naiad.execution.ensemble.model import EnsembleModel
 from naiad.repository.catalog import Catalog
-from support.explicit_manager import CONFIG, House, answered, caller, parameter, play
+from support.config_texts import parameter
+from support.explicit_manager import CONFIG, House, answered, caller, play
 
 ALL = CONFIG + " version_policy { all { } }"
 

@@ -20,9 +20,11 @@ from naiad.execution.worker.instance import ProcessInstance
 from naiad.lifecycle.loading import instance_group_update as in_place
 from naiad.repository.local.overrides import Overrides
 from support import worker_models as process_models
-from support.explicit_manager import CONFIG, GONE, READY, SLOW, House, answered, caller, house, parameter
+from support.config_texts import parameter
+from support.event_loops import run, until
+from support.explicit_manager import CONFIG, GONE, READY, SLOW, House, answered, caller, house
 from support.framework_models import WAYS, install, write_rowdy
-from support.loaded_models import run, until
+from support.noted_requests import submit
 from support.worker_models import Caller, children
 
 
@@ -31,7 +33,7 @@ def groups(*counts: int) -> str:
 
 
 def names(model: LoadedModel) -> list[str]:
-    return [instance.name for instance in model._instances]
+    return [instance.name for instance in model.instances]
 
 
 @contextlib.asynccontextmanager
@@ -167,7 +169,7 @@ def test_processes_of_a_python_model_stay(tmp_path: Path) -> None:
             # The new ones are warm, and the first one is not warmed up once more.
             assert sorted(who for who, _ in notes(tmp_path / "any")) == ["m_0_0", "m_0_1", "m_0_2"]
             callers = [Caller(float(i)) for i in range(9)]
-            process_models.submit(model, *callers)
+            submit(model, *callers)
             for number, one in enumerate(callers):
                 assert (await one.outputs())["y"].tolist() == [[float(number)]]
             await again(found, sample(), 1)
@@ -196,13 +198,13 @@ def test_a_process_that_leaves_answers_what_it_holds(tmp_path: Path) -> None:
     async def test() -> None:
         async with python_model(tmp_path, streams, decoupled, 2) as (found, model):
             callers = [Caller(1.0) for _ in range(4)]
-            process_models.submit(model, *callers)
-            await until(lambda: all(i.is_idle is False for i in model._instances))  # type: ignore[union-attr]
+            submit(model, *callers)
+            await until(lambda: all(i.is_idle is False for i in model.instances))  # type: ignore[union-attr]
             found.write("m", process_models.CONFIG + decoupled + groups(1))
             await found.manager.load_model("m")
             assert len(names(model)) == 2
             late = Caller(2.0)
-            process_models.submit(model, late)
+            submit(model, late)
             (tmp_path / "models" / "m" / "1" / "go").write_text("")
             for one in (*callers, late):
                 await asyncio.wait_for(one.done.wait(), 10)
@@ -271,19 +273,25 @@ def test_a_process_that_ended_while_others_came_serves_when_it_is_warm_again(tmp
             loading = asyncio.ensure_future(again(found, sample(), 3))
             await until((tmp_path / "m_0_2_waits").exists)
             # The second instance has its own warm-up behind it, whose failure would end the load.
-            await until(lambda: (tmp_path / "m_0_1").exists() and model._instances[1].events is model._events)  # type: ignore[attr-defined]
+            await until(
+                lambda: (tmp_path / "m_0_1").exists() and model.instances[1].events is model.instances[0].events
+            )
             process_models.process_of(model, 1).kill()
             await until((tmp_path / "m_0_1_waits").exists)
             (tmp_path / "m_0_2_goes").touch()
             await loading
             # It warms up, and gets nothing else to do meanwhile.
             callers = [Caller(float(i)) for i in range(8)]
-            process_models.submit(model, *callers)
+            submit(model, *callers)
             for number, one in enumerate(callers):
                 assert (await one.outputs())["y"].tolist() == [[float(number)]]
             (tmp_path / "m_0_1_goes").touch()
-            await until(lambda: sorted(i.name for i in model._queue.idle) == ["m_0_0", "m_0_1", "m_0_2"])
-            assert model.problem == ""
+            await until(
+                lambda: (
+                    not model.problem
+                    and sorted(i.name for i in model.instances if i.is_idle) == ["m_0_0", "m_0_1", "m_0_2"]
+                )
+            )
 
     run(test())
 
@@ -305,7 +313,7 @@ def test_a_new_process_that_fails_changes_nothing(tmp_path: Path) -> None:
             assert names(model) == ["m_0_0"]
             assert len(children()) == 1
             one = Caller(3.0)
-            process_models.submit(model, one)
+            submit(model, one)
             assert (await one.outputs())["y"].tolist() == [[3.0]]
             await again(found, "", 2)
             assert names(model) == ["m_0_0", "m_0_1"]
@@ -349,7 +357,7 @@ def test_an_unload_while_an_instance_leaves(tmp_path: Path) -> None:
     async def test() -> None:
         async with python_model(tmp_path, elsewhere(LONG, tmp_path), "", 3) as (found, model):
             callers = [Caller(1.0) for _ in range(12)]
-            process_models.submit(model, *callers)
+            submit(model, *callers)
             await again(found, "", 1)
             await found.manager.unload_model("m")
             for one in callers:
@@ -395,7 +403,7 @@ def test_a_framework_in_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             for count in (3, 1, 2):
                 file.write_text(file.read_text().partition("instance_group")[0] + parameter_of(way) + groups(count))
                 callers: list[Any] = [Caller(float(i)) for i in range(8)]
-                process_models.submit(model, *callers)
+                submit(model, *callers)
                 await found.manager.load_model("m")
                 assert found.engine.find("m", None) is model
                 for number, one in enumerate(callers):

@@ -8,7 +8,7 @@ import pytest
 
 from naiad.errors import ModelLoadError
 from naiad.lifecycle.loading.retry import with_retries
-from support.http_application import run
+from support.event_loops import run
 
 
 def test_one_that_nobody_wants_any_more_is_not_tried_again() -> None:

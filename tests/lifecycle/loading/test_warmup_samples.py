@@ -28,11 +28,11 @@ from naiad.execution.worker.instance import ProcessInstance
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.loading.warmup_samples import automatic_samples, configured_samples
 from naiad.lifecycle.manager import ModelManager
-from naiad.repository.local.discover import discover
+from support.event_loops import run, until
 from support.explicit_manager import GONE, House, house
 from support.framework_models import WAYS, install, write_rowdy
-from support.loaded_models import FunctionBackend, negate, run, spec, until
-from support.worker_models import Caller, children, write_model
+from support.loaded_models import FunctionBackend, negate, spec
+from support.worker_models import Caller, children, loading, write_model
 
 # Notes what it is given: in each process one line of JSON for each batch.
 NOTES = """
@@ -54,15 +54,11 @@ STATS = ("inference_count", "execution_count", "last_inference")
 
 @contextlib.asynccontextmanager
 async def serving(repository: Path, **settings: Any) -> AsyncIterator[Engine]:
-    """All models of a repository, loaded beside an engine; in the end no process is left."""
+    """An engine with all models of a repository; ``settings`` are those of loads."""
     manager = ModelManager(LoadSettings(lambda backend: {}, cores=1, **settings), 4)
     engine = Engine(manager, "test", True)
-    await manager.load_all(discover([repository], []).models.values())
-    try:
+    async with loading(manager, repository):
         yield engine
-    finally:
-        assert await manager.unload_all(20)
-        assert children() == []
 
 
 def given(name: str = "x", data: str = "zero_data: true", dtype: str = "TYPE_FP32", dims: str = "2") -> str:
@@ -530,7 +526,7 @@ def test_the_end_of_the_server_cancels_a_warm_up(tmp_path: Path) -> None:
 
 
 def instance_of(engine: Engine) -> ProcessInstance:
-    (instance,) = engine.find("m", None)._instances  # type: ignore[attr-defined]
+    (instance,) = engine.find("m", None).instances  # type: ignore[attr-defined]
     assert isinstance(instance, ProcessInstance)
     return instance
 
@@ -598,12 +594,12 @@ def test_a_process_that_only_ever_warms_up_is_given_up_in_time(tmp_path: Path) -
                 engine.find("m", None).submit(caller)
                 with pytest.raises(NaiadError, match="killed by SIGKILL"):
                     await caller.outputs()
-                pauses.append(instance_of(engine)._supervisor.back_off._next_s)
+                pauses.append(instance_of(engine).back_off.next_s)
             assert pauses == [0.2, 0.4, 0.8]
             caller = Caller([1.0])
             engine.find("m", None).submit(caller)
             with pytest.raises(NaiadError, match="killed by SIGKILL"):
                 await caller.outputs()
-            assert instance_of(engine)._supervisor.back_off._next_s > 0.8, "its warm-up is no work"
+            assert instance_of(engine).back_off.next_s > 0.8, "its warm-up is no work"
 
     run(test())

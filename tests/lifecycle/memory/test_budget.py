@@ -14,8 +14,9 @@ from naiad.errors import ModelLoadError, NaiadError, UnavailableError
 from naiad.lifecycle.memory.budget import MemorySettings, entry_bytes
 from naiad.lifecycle.memory.load_on_demand import LoadOnDemand, ModelNotLoadedError
 from naiad.repository.catalog import Catalog
-from support.explicit_manager import CONFIG, House, answered, caller, house, parameter
-from support.loaded_models import WAIT_S, run, until
+from support.config_texts import parameter
+from support.event_loops import WAIT_S, run, until
+from support.explicit_manager import CONFIG, House, answered, caller, house
 
 GB = 1 << 30
 """So that what is measured of such small models counts for nothing."""
@@ -349,7 +350,7 @@ def test_a_load_that_waits_for_room_is_given_up_when_its_model_is_unloaded(tmp_p
             loads = []
             for name in ("first", "second"):
                 loads.append(asyncio.ensure_future(found.manager.load_model(name)))
-                await until(lambda name=name: name in found.manager.memory._asking)
+                await until(lambda name=name: name in found.manager.memory.asking)
             for name, loading in zip(("second", "first"), reversed(loads), strict=True):
                 await asyncio.wait_for(found.manager.unload_model(name), WAIT_S)
                 with pytest.raises(ModelLoadError, match=f"model '{name}' was given up: the model is to be unloaded"):

@@ -12,8 +12,9 @@ import pytest
 from lifecycle.memory.test_budget import GB, SLOW, infer, ready, sized
 from naiad.errors import NaiadError
 from naiad.lifecycle.memory.budget import MemorySettings
-from support.explicit_manager import CONFIG, House, house, parameter
-from support.loaded_models import WAIT_S, run, until
+from support.config_texts import parameter
+from support.event_loops import WAIT_S, run, until
+from support.explicit_manager import CONFIG, House, house
 from support.served_ensembles import step
 
 BUDGET = MemorySettings(budget_bytes=100 * GB, demand_s=20)

@@ -11,7 +11,8 @@ from naiad.errors import InternalError
 from naiad.execution.model.loaded_model import LoadedModel
 from naiad.lifecycle.state.model_table import ModelEntry, VersionEntry
 from naiad.lifecycle.state.states import NEXT, ModelState
-from support.loaded_models import FunctionBackend, negate, run, spec
+from support.event_loops import run
+from support.loaded_models import FunctionBackend, negate, spec
 
 S = ModelState
 LEGAL = {

@@ -12,7 +12,7 @@ from naiad.lifecycle.ensembles.member_lease import MemberLeases
 from naiad.lifecycle.memory.waiting_line import WaitingLine
 from naiad.lifecycle.state.operations import Operation, Operations
 from naiad.lifecycle.state.wait_graph import OperationsOn, Residence, WaitCycleError, WaitGraph
-from support.http_application import run
+from support.event_loops import run
 
 WAIT_S = 10.0
 

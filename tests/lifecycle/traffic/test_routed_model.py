@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from naiad.errors import ServerStoppingError
-from support.explicit_manager import CONFIG, House, answered, caller, parameter, play
-from support.loaded_models import until
+from support.config_texts import parameter
+from support.event_loops import until
+from support.explicit_manager import CONFIG, House, answered, caller, play
 
 TWO = CONFIG + "version_policy { all {} }" + parameter("route.split", "1:1,2:1")
 WITH_SHADOW = CONFIG + "version_policy { all {} }" + parameter("route.split", "1:1") + parameter("route.shadow", "2")

@@ -14,6 +14,7 @@ from naiad.errors import QueueFullError
 from naiad.request import InferRequest, RequestOptions
 from naiad.scheduling.batcher.dynamic import DynamicBatcher, SingleBatcher
 from naiad.scheduling.queue.policy import PolicyQueue
+from support.kept_objects import kept_of
 
 US = 1000
 REJECT = QueuePolicySpec(timeout_ns=100 * US)
@@ -180,7 +181,7 @@ def test_deadlines_of_those_who_left_are_forgotten() -> None:
     for number in range(10_000):
         queue.append(request(at_us=number))
         queue.popleft()
-    assert len(queue._deadlines) < 200
+    assert kept_of(queue, InferRequest) < 200
 
 
 def test_removing_what_is_not_there_is_an_error() -> None:

@@ -319,7 +319,7 @@ def test_a_full_pipe_holds_nobody_up_and_loses_nothing_within_bounds() -> None:
         began = time.monotonic()
         for line in lines:
             sink.write(line)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
         received = _read(reading, len("".join(lines)))
         sink.flush(10)
         sink.write("caught up\n")

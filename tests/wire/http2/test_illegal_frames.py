@@ -342,7 +342,7 @@ def test_http1_on_the_port_is_told_so_and_closed(chunk: int | None) -> None:
         peer.send(b"POST /v2/models/a/infer HTTP/1.1\r\nHost: a\r\n\r\n", chunk)
         assert peer.core.failed
         if chunk is None:
-            head, _, body = bytes(peer._rest).partition(b"\r\n\r\n")
+            head, _, body = bytes(peer.rest).partition(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 400 ")
             assert b"Content-Length: %d" % len(body) in head
             assert b"gRPC" in body

@@ -42,13 +42,16 @@ class OutOfProcessBackend(Backend):
 
     ``--backend-config=<backend>,stub-timeout-seconds=N``: how long a process may give no sign of life (30 by default),
     and how long it may take to load the model (an hour by default).
+
+    Attributes:
+        execution: where the instances run.
     """
 
     def __init__(self, backend: str, context: BackendContext, execution: Execution, shared: SharedProcesses) -> None:
         # A plain dictionary, since the context is pickled for the worker.
         super().__init__(replace(context, backend_config=dict(context.backend_config)))
         self._backend = backend
-        self._execution = execution
+        self.execution = execution
         self._shared = shared
         # One for each load: in a shared process a reload must not get the backend of the version that drains.
         self._key = str(next(_keys))
@@ -97,7 +100,7 @@ class OutOfProcessBackend(Backend):
             process.close()
 
     def _check_processes(self, spec: ModelSpec) -> None:
-        if self._execution.mode == PROCESS:
+        if self.execution.mode == PROCESS:
             check_processes(spec)
 
     def _obey(self, command: LoadCommand) -> Any:
@@ -136,6 +139,6 @@ class OutOfProcessBackend(Backend):
         if process is not None:
             process.name, process.spec = name, spec
             return process
-        if self._execution.mode == SHARED:
-            return SharedProcessSlot(self._shared, self._execution.group, name, spec)
+        if self.execution.mode == SHARED:
+            return SharedProcessSlot(self._shared, self.execution.group, name, spec)
         return WorkerProcess(name, spec)

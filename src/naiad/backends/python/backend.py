@@ -33,7 +33,7 @@ _SILENCE_S: Final = 30
 # For an ``initialize`` that never ends: loading a large model may take many minutes.
 _START_S: Final = 3600
 # ``naiad check`` is waited for by a person or by a build.
-_TRIAL_S: Final = 60
+TRIAL_S: Final = 60
 _TIME_LIMIT: Final = "stub-timeout-seconds"
 # The least that the reference accepts, whatever its text says.
 _MIN_SHARED_BYTES: Final = 1 << 20
@@ -82,7 +82,7 @@ class PythonBackend(Backend):
         child = self._first_worker_spec()
         is_limited = _TIME_LIMIT not in self.context.backend_config
         if is_limited:
-            child = replace(child, start_s=_TRIAL_S)
+            child = replace(child, start_s=TRIAL_S)
         requests = TrialRequests()
         name = f"{self.context.model}_{self.context.version}_check"
         process = WorkerProcess(name, child)
@@ -94,7 +94,7 @@ class PythonBackend(Backend):
             if not is_limited:
                 raise
             return (
-                f"initialize() had not returned after {_TRIAL_S} s and was ended; a server waits {_START_S} s. "
+                f"initialize() had not returned after {TRIAL_S} s and was ended; a server waits {_START_S} s. "
                 f"--backend-config=python,{_TIME_LIMIT}=N sets the time for both"
             )
         except ModelLoadError as error:

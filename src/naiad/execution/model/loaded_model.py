@@ -120,6 +120,11 @@ class LoadedModel:
         return (self,)
 
     @property
+    def instances(self) -> tuple[ModelInstance, ...]:
+        """Its instances, those included that finish their last batch."""
+        return tuple(self._instances)
+
+    @property
     def in_flight(self) -> int:
         """Requests that were admitted or have a reserved place, and have no final response."""
         return self._responder.in_flight

@@ -44,7 +44,7 @@ from naiad.execution.worker.metrics import WorkerMetrics
 from naiad.execution.worker.process import END_S, WorkerProcess, is_first, log_line
 from naiad.execution.worker.readiness import WorkerReadiness
 from naiad.execution.worker.stdout import WorkerOutput
-from naiad.execution.worker.supervisor import StartedWorker, WorkerSupervisor
+from naiad.execution.worker.supervisor import RestartBackoff, StartedWorker, WorkerSupervisor
 from naiad.execution.worker.watchdog import ExecutionWatchdog
 from naiad.request import Array, InferRequest, request_label
 from naiad.telemetry.metrics.custom import CustomMetrics
@@ -263,6 +263,11 @@ class ProcessInstance(ModelInstance):
             self._output = None
         if self._overtime is not None:
             self._overtime.stop()
+
+    @property
+    def back_off(self) -> RestartBackoff:
+        """The pauses before restarts of its worker."""
+        return self._supervisor.back_off
 
     @property
     def pid(self) -> int:

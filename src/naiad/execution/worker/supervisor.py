@@ -26,28 +26,32 @@ class StartedWorker(NamedTuple):
 
 
 class RestartBackoff:
-    """Pauses before restarts, which grow while workers end one after the other."""
+    """Pauses before restarts, which grow while workers end one after the other.
+
+    Attributes:
+        next_s: the next pause, in seconds.
+    """
 
     def __init__(self) -> None:
-        self._next_s = FIRST_S
+        self.next_s = FIRST_S
 
     def ended(self, lived_s: float, worked: bool) -> None:
         """A worker has ended: after how long, and whether it had done some work."""
         if lived_s > HEALTHY_AFTER_S:
             # Its end has nothing to do with its start, so the pauses begin anew.
-            self._next_s = FIRST_S
+            self.next_s = FIRST_S
         elif worked:
-            self._next_s = min(self._next_s, WORKING_S)
+            self.next_s = min(self.next_s, WORKING_S)
 
     @property
     def is_long(self) -> bool:
         """Whether the next pause is longer than requests wait."""
-        return self._next_s > MAX_WAIT_S
+        return self.next_s > MAX_WAIT_S
 
     def take(self) -> float:
         """The next pause, in seconds; the one after it is longer."""
-        pause_s = self._next_s
-        self._next_s = min(2 * pause_s, LONGEST_S)
+        pause_s = self.next_s
+        self.next_s = min(2 * pause_s, LONGEST_S)
         return pause_s
 
 

@@ -116,6 +116,11 @@ class Listener:
         self._swept_s = 0
 
     @property
+    def connections(self) -> Collection[Any]:
+        """The open connections, those included that close."""
+        return self._service.connections
+
+    @property
     def port(self) -> int:
         """The port that is listened on, also when 0 was asked for."""
         return self._port

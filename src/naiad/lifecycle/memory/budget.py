@@ -70,6 +70,10 @@ class ModelMemory:
         members_within: all models that an ensemble is made of, which are used whenever it is; none for other models.
         retire: unloads a model, for a reason.
         retiring: the versions that are draining.
+
+    Attributes:
+        evictions: how many models were evicted, by reason.
+        asking: the names of the models whose loads wait for room themselves.
     """
 
     def __init__(
@@ -97,8 +101,7 @@ class ModelMemory:
         # The memory that the model of each load will hold in the end.
         self._targets: dict[str, tuple[ModelEntry, int]] = {}
         self._line = WaitingLine(self._graph)
-        # The models whose loads wait for room themselves.
-        self._asking: set[str] = set()
+        self.asking: set[str] = set()
         self._is_closed = False
         self._keeping: asyncio.Task[None] | None = None
 
@@ -209,14 +212,14 @@ class ModelMemory:
         self, entry: ModelEntry, size: int, operation: Operation, evicts: bool = True
     ) -> AsyncIterator[None]:
         """Reserve memory for a model of ``size`` bytes, its copy that serves included; errors as ``room``."""
-        self._asking.add(entry.name)
+        self.asking.add(entry.name)
         # Its present copy may go from now on.
         self._graph.notify()
         try:
             async with self._line.turn(operation, lambda: self._operations.is_awaited(entry.name)):
                 self._targets[entry.name] = entry, await self._make_room(entry, size, operation, evicts)
         finally:
-            self._asking.discard(entry.name)
+            self.asking.discard(entry.name)
         try:
             yield
         finally:
@@ -290,7 +293,7 @@ class ModelMemory:
 
     def _has_to_stay(self, name: str, needed: Collection[str]) -> bool:
         """Whether a model must not go now. It may while its own load waits for room."""
-        return name in needed or (self._operations.concern(name) and name not in self._asking)
+        return name in needed or (self._operations.concern(name) and name not in self.asking)
 
     def _no_room(self, entry: ModelEntry, need: int, free: int, operation: Operation | None) -> NaiadError:
         pinned = sum(entry_bytes(other) for other in self._entries.values() if is_pinned(other))

@@ -14,8 +14,8 @@ from naiad.frontends.grpc.grpcio.transport import GrpcioTransport, TlsFiles, cha
 from naiad.frontends.grpc.rpc.call import Body, RpcCall, Unary
 from naiad.frontends.grpc.rpc.limits import GrpcLimits
 from support.certificates import Identity, new_authority
+from support.event_loops import WAIT_S, run
 from support.grpc_transports import carried
-from support.http_application import WAIT_S, run
 
 
 def echo(call: RpcCall, message: Body) -> None:

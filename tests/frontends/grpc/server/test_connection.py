@@ -11,14 +11,23 @@ from naiad.frontends.grpc.rpc.limits import GrpcLimits
 from naiad.frontends.grpc.server.connection import GrpcConnection
 from naiad.frontends.grpc.server.state import GrpcService
 from naiad.wire.grpc.status import STOPPING
-from support.h2_frames import DATA, HEADERS, PING, PREFACE, RST, SETTINGS, START, WINDOW, frame, message, numbered
+from support.h2_frames import (
+    DATA,
+    HEADERS,
+    PING,
+    PREFACE,
+    RST,
+    SETTINGS,
+    START,
+    WINDOW,
+    data_frame,
+    frame,
+    message,
+    numbered,
+)
 from support.h2_peer import Peer, RawPeer, run
 
 MAX_ID = 2**31 - 1
-
-
-def data(stream_id: int, raw: bytes, end: bool = True) -> bytes:
-    return frame(DATA, int(end), stream_id, raw)
 
 
 def goaways(peer: RawPeer) -> list[tuple[int, int]]:
@@ -58,18 +67,20 @@ def test_a_connection_without_calls_closes_to_new_ones_at_once() -> None:
 def test_calls_under_way_are_answered_while_draining() -> None:
     async def test() -> None:
         peer = RawPeer()
-        peer.send(peer.open(1) + data(1, message(b"a")) + peer.open(3) + data(3, message(b"b")[:3], False))
+        peer.send(
+            peer.open(1) + data_frame(1, message(b"a"), True) + peer.open(3) + data_frame(3, message(b"b")[:3], False)
+        )
         peer.connection.drain()
         peer.connection.drain()
         await peer.turn()
         assert goaways(peer) == [(MAX_ID, 0)]
         # The peer did not know when it opened this one.
-        peer.send(peer.open(5) + data(5, message(b"c")))
+        peer.send(peer.open(5) + data_frame(5, message(b"c"), True))
         await peer.turn()
         assert peer.status(5) == (14, STOPPING)
         answer_drain_ping(peer)
         assert goaways(peer) == [(MAX_ID, 0), (5, 0)]
-        peer.send(data(3, message(b"b")[3:]))
+        peer.send(data_frame(3, message(b"b")[3:], True))
         await peer.live(100)
         assert not peer.transport.closing
         answer_all(peer)
@@ -86,7 +97,7 @@ def test_calls_under_way_are_answered_while_draining() -> None:
 def test_a_peer_that_does_not_answer_the_ping_is_told_by_the_next_sweep() -> None:
     async def test() -> None:
         peer = RawPeer()
-        peer.send(peer.open(1) + data(1, message(b"a")))
+        peer.send(peer.open(1) + data_frame(1, message(b"a"), True))
         peer.connection.drain()
         await peer.live(1)
         await peer.turn()
@@ -100,7 +111,7 @@ def test_calls_that_cross_the_last_goaway_are_refused_without_harm(with_call: bo
     async def test() -> None:
         peer = RawPeer()
         if with_call:
-            peer.send(peer.open(1) + data(1, message(b"a")))
+            peer.send(peer.open(1) + data_frame(1, message(b"a"), True))
         peer.connection.drain()
         if with_call:
             await peer.live(1)
@@ -108,10 +119,10 @@ def test_calls_that_cross_the_last_goaway_are_refused_without_harm(with_call: bo
         raced = (
             peer.open(3, "/Echo")
             + frame(WINDOW, 0, 3, b"\0\0\0\1")
-            + data(3, message(b"x"))
+            + data_frame(3, message(b"x"), True)
             + frame(RST, 0, 3, b"\0\0\0\x08")
         )
-        peer.send(raced + peer.open(5, "/Echo") + data(5, message(b"yy")[:3], False) + data(5, b"", True))
+        peer.send(raced + peer.open(5, "/Echo") + data_frame(5, message(b"yy")[:3], False) + data_frame(5, b"", True))
         await peer.turn()
         assert [one.error_code for stream_id in (3, 5) for one in peer.of("RstStream", stream_id)][:2] == [7, 7]
         assert {one.error_code for one in peer.of("GoAway")} == {0}
@@ -129,7 +140,7 @@ def test_calls_that_cross_the_last_goaway_are_refused_without_harm(with_call: bo
 def test_streaming_calls_are_asked_to_stop() -> None:
     async def test() -> None:
         peer = RawPeer()
-        peer.send(peer.open(1, "/Talk") + data(1, message(b"a"), False))
+        peer.send(peer.open(1, "/Talk") + data_frame(1, message(b"a"), False))
         peer.connection.drain()
         await peer.turn()
         assert b"".join(bytes(one.data) for one in peer.of("Data", 1)) == message(b"a")
@@ -172,7 +183,7 @@ def test_a_listener_that_drains_takes_no_connection() -> None:
 def test_answers_that_wait_are_sent_before_the_end() -> None:
     async def test() -> None:
         peer = RawPeer()
-        peer.send(peer.open(1, "/Big") + data(1, message(b"200000")))
+        peer.send(peer.open(1, "/Big") + data_frame(1, message(b"200000"), True))
         peer.connection.drain()
         await peer.turn()
         for _ in range(15):
@@ -196,7 +207,7 @@ def test_a_connection_ends_at_its_age() -> None:
     async def test() -> None:
         for _ in range(10):
             peer = RawPeer(GrpcLimits(max_connection_age_ms=100_000, keepalive_time_ms=10_000_000))
-            peer.send(peer.open(1) + data(1, message(b"a")))
+            peer.send(peer.open(1) + data_frame(1, message(b"a"), True))
             await peer.live(88)
             await peer.turn()
             assert goaways(peer) == []
@@ -229,7 +240,7 @@ def test_the_grace_after_the_age() -> None:
         for grace, dropped in ((20_000, True), (0, False)):
             limits = GrpcLimits(max_connection_age_ms=100_000, max_connection_age_grace_ms=grace)
             peer = RawPeer(limits)
-            peer.send(peer.open(1) + data(1, message(b"a")))
+            peer.send(peer.open(1) + data_frame(1, message(b"a"), True))
             await peer.live(109)
             assert not peer.transport.aborted
             await peer.live(25)
@@ -306,7 +317,12 @@ def test_an_idle_connection_stays() -> None:
 def test_a_call_that_takes_long_stays() -> None:
     async def test() -> None:
         peer = RawPeer(GrpcLimits(stall_s=60, keepalive_time_ms=10**9))
-        peer.send(peer.open(1) + data(1, message(b"x")) + peer.open(3, "/Listen") + data(3, message(b"x"), False))
+        peer.send(
+            peer.open(1)
+            + data_frame(1, message(b"x"), True)
+            + peer.open(3, "/Listen")
+            + data_frame(3, message(b"x"), False)
+        )
         await peer.live(5000)
         answer_all(peer)
         await peer.turn()
@@ -376,7 +392,7 @@ def test_a_transport_that_fills_in_the_middle_of_an_answer() -> None:
                 peer.connection.pause_writing()
 
         peer.transport.writelines = choking  # type: ignore[method-assign]
-        peer.send(peer.open(1, "/Big") + data(1, message(b"8000000")))
+        peer.send(peer.open(1, "/Big") + data_frame(1, message(b"8000000"), True))
         rounds = 0
         while peer.core.waiting:
             await peer.turn()
@@ -395,9 +411,12 @@ def test_a_lost_connection_leaves_nothing() -> None:
         emptied = []
         peer.service.on_empty = lambda: emptied.append(True)
         peer.send(
-            peer.open(1) + data(1, message(b"x")) + peer.open(3, "/Listen") + data(3, message(bytes(100))[:50], False)
+            peer.open(1)
+            + data_frame(1, message(b"x"), True)
+            + peer.open(3, "/Listen")
+            + data_frame(3, message(bytes(100))[:50], False)
         )
-        peer.send(peer.open(5, "/Big") + data(5, message(b"1000000")))
+        peer.send(peer.open(5, "/Big") + data_frame(5, message(b"1000000"), True))
         listening = peer.application.conversations[0]
         peer.connection.connection_lost(ConnectionResetError())
         assert emptied == [True]
@@ -422,7 +441,7 @@ def test_too_many_connections() -> None:
         (goodbye,) = third.of("GoAway")
         assert goodbye.error_code == 11
         assert b"2 connections" in goodbye.additional_data
-        assert third.send(third.open(1, "/Echo") + data(1, message(b"x"))) == []
+        assert third.send(third.open(1, "/Echo") + data_frame(1, message(b"x"), True)) == []
         assert first.serves(1)
         assert second.serves(1)
         for _ in range(5):
@@ -444,7 +463,7 @@ def test_too_many_calls_are_refused_and_may_come_again() -> None:
     async def test() -> None:
         peer = RawPeer(GrpcLimits(max_streams=3))
         for stream_id in (1, 3, 5, 7, 9):
-            peer.send(peer.open(stream_id) + data(stream_id, message(b"x")))
+            peer.send(peer.open(stream_id) + data_frame(stream_id, message(b"x"), True))
         assert [one.stream_id for one in peer.of("RstStream") if one.error_code == 7] == [7, 9]
         assert not peer.core.failed
         answer_all(peer)
@@ -459,7 +478,9 @@ def test_too_many_calls_are_refused_and_may_come_again() -> None:
 def test_bytes_that_another_protocol_received() -> None:
     async def test() -> None:
         peer = RawPeer(start=b"")
-        calls = b"".join(peer.open(i, "/Echo") + data(i, message(numbered(100_000))) for i in range(1, 21, 2))
+        calls = b"".join(
+            peer.open(i, "/Echo") + data_frame(i, message(numbered(100_000)), True) for i in range(1, 21, 2)
+        )
         peer.connection.feed(START + calls)
         await peer.turn()
         assert peer.application.seen == [("/Echo", numbered(100_000))] * 10
@@ -477,7 +498,7 @@ def test_connections_that_share_a_buffer_do_not_mix(size: int) -> None:
         for peer, letter in ((first, b"1"), (second, b"2")):
             raw = message(letter * length)
             pieces = [raw[i : i + 9001] for i in range(0, len(raw), 9001)]
-            frames = [data(1, piece, piece is pieces[-1]) for piece in pieces]
+            frames = [data_frame(1, piece, piece is pieces[-1]) for piece in pieces]
             sent[peer] = peer.open(1) + frame(99, 0, 0, letter * 50) + b"".join(frames)
         for position in range(0, max(map(len, sent.values())), size):
             for peer, raw in sent.items():
@@ -498,7 +519,7 @@ def test_memory_asked_for_and_not_used() -> None:
         peer.connection.get_buffer(-1)
         peer.clock.advance(2 * 10**9)
         peer.service.deadlines.expire()
-        peer.send(raw[100_000:] + peer.open(5, "/Echo") + data(5, message(b"ok")))
+        peer.send(raw[100_000:] + peer.open(5, "/Echo") + data_frame(5, message(b"ok"), True))
         await peer.turn()
         assert peer.status(1)[0] == 4
         assert peer.status(5) == (0, "")
@@ -512,9 +533,9 @@ def test_an_own_buffer_for_loops_that_read_ahead() -> None:
         first = RawPeer(own_buffer=True)
         second = RawPeer(service=first.service, application=first.application)
         one, two = memoryview(first.connection.get_buffer(-1)), memoryview(second.connection.get_buffer(-1))
-        sent = first.open(1, "/Echo") + data(1, message(b"one"))
+        sent = first.open(1, "/Echo") + data_frame(1, message(b"one"), True)
         one[: len(sent)] = sent
-        other = second.open(1, "/Echo") + data(1, message(b"two"))
+        other = second.open(1, "/Echo") + data_frame(1, message(b"two"), True)
         two[: len(other)] = other
         first.connection.buffer_updated(len(sent))
         second.connection.buffer_updated(len(other))

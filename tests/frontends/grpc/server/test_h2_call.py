@@ -11,15 +11,12 @@ import pytest
 from naiad.frontends.grpc.rpc.call import Body, RpcCall
 from naiad.frontends.grpc.rpc.limits import GrpcLimits
 from naiad.frontends.grpc.server.h2_call import CONGESTED_BYTES
+from support.event_loops import until
 from support.h2_application import Application
 from support.h2_frames import HEADERS, RST, SETTINGS, WINDOW, data_frame, frame, message, numbered
 from support.h2_peer import ENDINGS, HOUR, Peer, RawPeer, deadline, lost, protocol_error, reset, run, stream_error
 
 MEGABYTE = 1 << 20
-
-
-def unary(peer: RawPeer, stream_id: int = 1, body: bytes = b"x", path: str = "/Later") -> bytes:
-    return peer.open(stream_id, path) + data_frame(stream_id, message(body), True)
 
 
 # Giving up
@@ -81,7 +78,7 @@ def test_an_owner_that_raises_harms_nobody(
 ) -> None:
     async def test() -> None:
         peer = RawPeer()
-        peer.send(peer.open(1, more=HOUR) + data_frame(1, message(b"x")) + unary(peer, 3))
+        peer.send(peer.open(1, more=HOUR) + data_frame(1, message(b"x")) + peer.unary(3))
         first, second = peer.application.waiting
         first.owner.raises = True
         with caplog.at_level(logging.ERROR):
@@ -146,7 +143,7 @@ def test_a_handler_that_raises_ends_its_own_call(how: str, caplog: pytest.LogCap
         peer = RawPeer()
         path = how if how.startswith("/") else "/Listen"
         with caplog.at_level(logging.ERROR):
-            peer.send(unary(peer, 3))
+            peer.send(peer.unary(3))
             if how == "receive later":
                 peer.application.on_message = raises
                 peer.send(peer.open(5, path))
@@ -253,7 +250,7 @@ def test_the_owner_hears_when_the_transport_ends_the_call(what: str) -> None:
         peer.send(data_frame(1, raw, "end" in what))
         if "slowly" in what:
             peer.pass_time(40)
-        await peer.until(lambda: bool(peer.of("Headers", 1)))
+        await until(lambda: bool(peer.of("Headers", 1)))
         assert peer.status(1)[0] == code
         owners = [one.owner for one in peer.application.waiting] + list(peer.application.conversations)
         assert [owner.cancelled for owner in owners] == [1]

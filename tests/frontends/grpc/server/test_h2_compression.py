@@ -14,6 +14,7 @@ from h2.settings import SettingCodes
 from naiad.frontends.grpc.rpc.call import RpcCall
 from naiad.frontends.grpc.rpc.limits import GrpcLimits
 from naiad.frontends.inference.offload import OFF_LOOP_BYTES
+from support.event_loops import until
 from support.h2_application import Application
 from support.h2_frames import data_frame, message, numbered
 from support.h2_peer import ENDINGS, HOUR, Peer, RawPeer, run
@@ -68,7 +69,7 @@ def test_what_grows_large_grows_off_the_loop(size: int, off_loop: bool, encoding
         assert time.thread_time() - began < 0.5
         assert [len(waiting.body) for waiting in peer.application.waiting] == ([] if off_loop else [size])
         assert peer.serves(3)
-        await peer.until(lambda: bool(peer.application.waiting))
+        await until(lambda: bool(peer.application.waiting))
         assert peer.application.waiting[0].body == bytes(size)
         peer.application.waiting[0].call.reply((b"",), 0)
         await peer.turn()
@@ -122,7 +123,7 @@ def test_giving_up_while_a_message_is_being_decompressed(give_up: Callable[[RawP
         give_up(peer)
         assert listening.cancelled == 1
         done = peer.service.worker.submit(lambda: None)
-        await peer.until(done.done)
+        await until(done.done)
         await peer.turn()
         assert listening.messages == []
         assert not listening.ended
@@ -142,7 +143,7 @@ def test_a_call_is_granted_nothing_while_a_message_is_being_decompressed() -> No
         assert peer.service.partial_bytes > 6 * MEGABYTE
         peer.send(data_frame(1, b"", True))
         listening = peer.application.conversations[0]
-        await peer.until(lambda: listening.ended)
+        await until(lambda: listening.ended)
         assert list(map(len, listening.messages)) == [100 * MEGABYTE] + [MEGABYTE - 100] * 7
         listening.call.finish()
         await peer.turn()
@@ -236,7 +237,7 @@ def test_a_caller_that_goes_away_while_its_answer_is_compressed() -> None:
             assert call.ended
             assert peer.application.conversations[-1].cancelled == int(not finished)
             done = peer.service.worker.submit(lambda: None)
-            await peer.until(done.done)
+            await until(done.done)
             await peer.settle()
             assert not peer.answers[stream_id].data
             peer.leaves_nothing()

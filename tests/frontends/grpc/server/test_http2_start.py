@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from naiad.frontends.http.server.listener import HttpListener
-from support.http_peer import LOOPS, WAIT_S, Application, Client, post, run
+from support.event_loops import LOOPS, WAIT_S, run
+from support.http_peer import Application, Client, post
 
 START = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 MORE = bytes(range(256)) * 8
@@ -95,7 +96,7 @@ def test_a_connection_is_handed_over_with_all_its_bytes(loop: str, sizes: list[i
             await client.close()
             await port.until_taken(START + MORE + b"still there")
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_other_connections_of_the_port_go_on(loop: str) -> None:
@@ -112,7 +113,7 @@ def test_other_connections_of_the_port_go_on(loop: str) -> None:
             await plain.close()
             await other.close()
 
-    run(loop, test())
+    run(test(), loop)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,7 @@ def test_after_a_request_it_is_too_late(loop: str, before: bytes) -> None:
             await client.close()
             assert port.taken == []
 
-    run(loop, test())
+    run(test(), loop)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_what_only_looks_like_http2_is_refused(loop: str, start: bytes) -> None:
             await client.close()
             assert port.taken == []
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_nobody_takes_it(loop: str) -> None:
@@ -162,7 +163,7 @@ def test_nobody_takes_it(loop: str) -> None:
             assert b"HTTP/2.0 is not spoken on this port" in response.body
             await client.close()
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_the_peer_may_go_after_the_hand_over(loop: str) -> None:
@@ -175,4 +176,4 @@ def test_the_peer_may_go_after_the_hand_over(loop: str) -> None:
                 while not (port.taken and port.taken[0].lost):
                     await asyncio.sleep(0.001)
 
-    run(loop, test())
+    run(test(), loop)

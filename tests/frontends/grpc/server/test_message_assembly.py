@@ -7,15 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naiad.frontends.grpc.rpc.limits import GrpcLimits
+from support.event_loops import until
 from support.h2_application import Conversation
 from support.h2_frames import WINDOW, data_frame, frame, message, numbered
 from support.h2_peer import Peer, RawPeer, run
 
 MEGABYTE = 1 << 20
-
-
-def unary(peer: RawPeer, stream_id: int = 1, body: bytes = b"x", path: str = "/Later") -> bytes:
-    return peer.open(stream_id, path) + data_frame(stream_id, message(body), True)
 
 
 # Pausing
@@ -96,7 +93,7 @@ def test_a_service_that_pauses_at_every_message() -> None:
         raw = message(b"ab") * 30_000
         peer.send(peer.open(1, "/Listen") + data_frame(1, raw, True))
         listening = peer.application.conversations[0]
-        await peer.until(lambda: listening.ended)
+        await until(lambda: listening.ended)
         assert listening.messages == [b"ab"] * 30_000
         listening.call.finish()
         await peer.turn()
@@ -239,7 +236,7 @@ def rated(**more: int) -> GrpcLimits:
 def test_a_message_that_never_ends_is_given_up(path: str, raw: bytes) -> None:
     async def test() -> None:
         peer = RawPeer(rated())
-        peer.send(peer.open(1, path) + data_frame(1, raw) + unary(peer, 3))
+        peer.send(peer.open(1, path) + data_frame(1, raw) + peer.unary(3))
         peer.pass_time(9)
         assert 1 in peer.core.streams
         peer.pass_time(2)

@@ -240,7 +240,7 @@ def test_nobody_holds_the_end_of_a_listener_up(held: str) -> None:
         await listener.start()
         writer = await connected(listener, START + HOLDING[held])
         async with asyncio.timeout(WAIT_S):
-            while not any(connection.core.streams for connection in listener._grpc.connections):
+            while not any(connection.core.streams for connection in listener.connections):
                 await asyncio.sleep(0.001)
         draining = asyncio.ensure_future(listener.drain(WAIT_S))
         seconds = 0

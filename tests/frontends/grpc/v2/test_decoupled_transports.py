@@ -14,19 +14,14 @@ import pytest
 from frontends.grpc.v2.test_decoupled import asking, end, response, value
 from naiad.frontends.grpc.v2.services import make_methods
 from naiad.wire.grpc.paths import INFERENCE, path
+from support.event_loops import WAIT_S, run, until
 from support.grpc_infer import Request, Streamed, write_models
 from support.grpc_transports import TRANSPORTS, carried
-from support.http_application import WAIT_S, run, serving
+from support.http_application import serving
 from support.played_model import PlayedModel
 
 pytestmark = pytest.mark.parametrize("kind", TRANSPORTS)
 FLOATS = 1 << 16
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def played(

@@ -14,9 +14,11 @@ from naiad.frontends.grpc.rpc.call import Unary
 from naiad.frontends.grpc.v2.health import HealthService
 from naiad.testing import write_model
 from naiad.wire.grpc.status import STOPPING, Status
+from support import event_loops
+from support.event_loops import WAIT_S
 from support.grpc_calls import RecordedCall
 from support.grpc_transports import TRANSPORTS, carried
-from support.http_application import WAIT_S, House, identity_config, load_repository, run, serving
+from support.http_application import House, identity_config, load_repository, serving
 
 PACKAGE = "grpc.health.v1"
 REQUEST = message_class("HealthCheckRequest", PACKAGE)
@@ -31,11 +33,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def play(repository: Path, scenario: Callable[[House], Coroutine[Any, Any, None]], load: bool = True) -> None:
-    async def test() -> None:
-        async with serving(repository, load=load) as house:
-            await scenario(house)
-
-    run(test())
+    event_loops.play(serving(repository, load=load), scenario)
 
 
 def ask(service: HealthService, method: str, service_name: str = "", raw: bytes | None = None) -> RecordedCall:

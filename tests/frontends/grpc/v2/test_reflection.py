@@ -16,9 +16,9 @@ from naiad.frontends.grpc.v2.reflection import reflection_methods
 from naiad.frontends.grpc.v2.replies import protobuf_method
 from naiad.wire.grpc.paths import HEALTH, INFERENCE, path
 from naiad.wire.grpc.status import Status
+from support.event_loops import run
 from support.grpc_calls import RecordedCall
 from support.grpc_transports import TRANSPORTS, carried
-from support.http_application import run
 
 VERSIONS = ("v1", "v1alpha")
 LISTED = [

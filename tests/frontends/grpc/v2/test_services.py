@@ -21,8 +21,9 @@ from naiad.testing import write_model
 from naiad.version import __version__
 from naiad.wire.grpc.compression import MessageTooLargeError
 from naiad.wire.grpc.status import Status
+from support import event_loops
 from support.grpc_calls import RecordedCall
-from support.http_application import House, identity_config, run, serving, write_look_up
+from support.http_application import House, identity_config, serving, write_look_up
 
 SERVICE = "/inference.GRPCInferenceService/"
 CONFIG = identity_config(("0", "TYPE_FP32", "[ -1, 4 ]"), ("1", "TYPE_STRING", "[ 1 ]"), more="max_batch_size: 4")
@@ -67,11 +68,10 @@ class Served:
 
 
 def play(repository: Path, scenario: Scenario, strict_readiness: bool = True) -> None:
-    async def test() -> None:
-        async with serving(repository, strict_readiness) as house:
-            await scenario(Served(house))
+    async def test(house: House) -> None:
+        await scenario(Served(house))
 
-    run(test())
+    event_loops.play(serving(repository, strict_readiness), test)
 
 
 def test_every_method_of_every_service_is_in_the_table(repository: Path) -> None:

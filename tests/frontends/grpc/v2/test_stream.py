@@ -10,9 +10,9 @@ import pytest
 
 from naiad.errors import InternalError
 from naiad.frontends.grpc.v2.stream import MAX_UNANSWERED
+from support.event_loops import until
 from support.grpc_calls import RecordedCall
 from support.grpc_infer import Request, Services, Streamed, floats, pair, play, request, tensors
-from support.loaded_models import until
 
 INTERNAL, INVALID, NOT_FOUND, UNAVAILABLE = 13, 3, 5, 14
 
@@ -297,16 +297,18 @@ def test_a_model_that_stops_is_an_error(tmp_path: Path) -> None:
 def test_an_answer_that_cannot_be_made_leaves_room_for_an_error(tmp_path: Path) -> None:
     async def scenario(services: Services) -> None:
         caller = Caller(services)
+        slow = services.house.engine.find("slow", "")
+        submit, submitted = slow.submit, []
+        slow.submit = lambda request: (submitted.append(request), submit(request))  # type: ignore[method-assign]
         caller.send(floats(1, model="slow", id="1"), floats(2, id="2"))
-        (request,) = caller.receiver._running
+        (request,) = submitted
         with pytest.raises(AttributeError):
             request.respond({"OUTPUT0": [1.0]}, None)
         assert caller.call.messages == []
         request.respond({}, InternalError("see the log"))
         assert [a.error_message for a in caller.answers()] == ["see the log", ""]
         # What its model says later comes too late.
-        model = services.house.engine.find("slow", "")
-        await until(lambda: model.in_flight == 0)
+        await until(lambda: slow.in_flight == 0)
         assert len(await caller.rest()) == 2
 
     play(tmp_path, scenario)

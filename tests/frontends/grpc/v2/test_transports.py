@@ -17,8 +17,8 @@ import uvloop
 from naiad.frontends.grpc.rpc.call import Body, Methods, Receiver, RpcCall, Streaming, Unary
 from naiad.frontends.grpc.rpc.limits import GrpcLimits
 from naiad.wire.grpc.status import INTERNAL_FAILURE, MAX_TEXT_BYTES, NO_MESSAGE, STOPPING
+from support.event_loops import WAIT_S, run
 from support.grpc_transports import TRANSPORTS, Transport, carried
-from support.http_application import WAIT_S, run
 
 BLOCK = b"x" * 65_536
 

@@ -15,7 +15,8 @@ import pytest
 from naiad.errors import InternalError
 from naiad.frontends.http.server.connection import MAX_UNANSWERED
 from naiad.frontends.http.server.state import RECEIVE_BYTES, HttpLimits
-from support.http_peer import LOOPS, Client, Server, post, run, serving
+from support.event_loops import LOOPS, run, until
+from support.http_peer import Client, Server, post, serving
 
 
 @pytest.fixture(params=sorted(LOOPS))
@@ -33,7 +34,7 @@ def test_a_connection_carries_requests_one_after_the_other(loop: str) -> None:
                 assert (response.status, response.body) == (200, body)
                 assert [name for name, _ in response.headers] == ["Content-Type", "Content-Length"]
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_a_request_in_single_bytes(loop: str) -> None:
@@ -46,7 +47,7 @@ def test_a_request_in_single_bytes(loop: str) -> None:
                 await asyncio.sleep(0)
             assert (await client.response()).body == b"hello"
 
-    run(loop, test())
+    run(test(), loop)
 
 
 @pytest.mark.parametrize("size", [1, 300, 16_384, 16_385, 40_000])
@@ -67,7 +68,7 @@ def test_a_head_may_come_before_its_body(loop: str, size: int, cuts: tuple[int |
             assert (await client.response()).body == body[:size]
             assert (await client.response()).body == b"next"
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_a_small_body_that_never_comes_is_given_up(loop: str) -> None:
@@ -75,11 +76,11 @@ def test_a_small_body_that_never_comes_is_given_up(loop: str) -> None:
         async with serving(HttpLimits(body_grace_s=3)) as server:
             client = await server.connect()
             client.send(post("/echo", b"hello")[:-5])
-            await server.until(lambda: all(c._state for c in server.listener._service.connections))
+            await until(lambda: all(c._state for c in server.listener.connections))
             server.pass_time(4)
             assert (await client.response()).status == 408
 
-    run(loop, test())
+    run(test(), loop)
 
 
 @pytest.mark.parametrize("size", [32_768, 65_536, 65_537, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 5_000_000])
@@ -98,7 +99,7 @@ def test_bodies_of_all_sizes_come_back(loop: str, size: int) -> None:
             assert (await client.response()).body == body
             assert (await client.response()).body == b"next"
 
-    run(loop, test())
+    run(test(), loop)
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
@@ -115,7 +116,7 @@ def test_a_body_may_be_kept_and_written_to(loop: str, size: int) -> None:
             assert bytes(kept[0]) == b"c" + b"a" * (size - 1)
             assert bytes(kept[1]) == b"b" * size
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_answers_leave_in_the_order_of_requests(loop: str) -> None:
@@ -129,7 +130,7 @@ def test_answers_leave_in_the_order_of_requests(loop: str) -> None:
             first.send_status(200, "text/plain", b"1")
             assert [(await client.response()).body for _ in range(4)] == [b"1", b"2", b"3", b"4"]
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_requests_ahead_of_their_answers_are_bounded(loop: str) -> None:
@@ -146,7 +147,7 @@ def test_requests_ahead_of_their_answers_are_bounded(loop: str) -> None:
                 assert len(server.application.waiting) <= number + 1 + MAX_UNANSWERED
             assert [(await client.response()).body for _ in range(200)] == [b"%d" % number for number in range(200)]
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_head_gets_no_body_and_keeps_the_connection(loop: str) -> None:
@@ -159,7 +160,7 @@ def test_head_gets_no_body_and_keeps_the_connection(loop: str) -> None:
             client.post("/echo", b"next")
             assert (await client.response()).body == b"next"
 
-    run(loop, test())
+    run(test(), loop)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ def test_a_last_request_ends_the_connection(loop: str, lines: str) -> None:
             assert await client.ends() == b""
             assert server.application.handled == 1
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_http_1_0_may_keep_the_connection(loop: str) -> None:
@@ -189,7 +190,7 @@ def test_http_1_0_may_keep_the_connection(loop: str) -> None:
                 assert response.body == b"hi"
                 assert ("Connection", "keep-alive") in response.headers
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_continue_is_sent_before_the_body(loop: str) -> None:
@@ -205,7 +206,7 @@ def test_continue_is_sent_before_the_body(loop: str) -> None:
                 client.send(body)
                 assert (await client.response()).body == b"hi"
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_continue_waits_for_earlier_answers(loop: str) -> None:
@@ -220,7 +221,7 @@ def test_continue_waits_for_earlier_answers(loop: str) -> None:
             client.send(b"hi")
             assert (await client.response()).body == b"hi"
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_continue_is_left_out_when_the_body_is_there_or_empty(loop: str) -> None:
@@ -232,7 +233,7 @@ def test_continue_is_left_out_when_the_body_is_there_or_empty(loop: str) -> None
             client.post("/echo", b"", "Expect: 100-continue")
             assert (await client.response()).status == 200
 
-    run(loop, test())
+    run(test(), loop)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +257,7 @@ def test_a_body_over_the_limit_is_refused_from_its_head(loop: str, request_head:
             assert await client.ends() == b""
             assert server.application.handled == 0
 
-    run(loop, test())
+    run(test(), loop)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +274,7 @@ def test_a_body_over_the_limit_has_the_status_of_http_when_asked_for(loop: str, 
             client.send(request_head)
             assert (await client.response()).status == 413
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_a_body_over_the_limit_is_refused_however_often_its_head_comes(loop: str) -> None:
@@ -286,7 +287,7 @@ def test_a_body_over_the_limit_is_refused_however_often_its_head_comes(loop: str
                 assert response.status == 400
             assert server.application.handled == 0
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_a_client_that_sends_a_refused_body_whole_still_reads_the_answer(loop: str) -> None:
@@ -297,7 +298,7 @@ def test_a_client_that_sends_a_refused_body_whole_still_reads_the_answer(loop: s
             await asyncio.wait_for(client.writer.drain(), 10)
             assert (await client.response()).status == 400
 
-    run(loop, test())
+    run(test(), loop)
 
 
 @pytest.mark.parametrize(
@@ -329,7 +330,7 @@ def test_what_is_no_request_is_answered_after_the_requests_before_it(loop: str, 
             assert ("Connection", "close") in response.headers
             assert await client.ends() == b""
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_unknown_methods_reach_the_application(loop: str) -> None:
@@ -339,7 +340,7 @@ def test_unknown_methods_reach_the_application(loop: str) -> None:
             client.send(b"BREW /pot HTTP/1.1\r\n\r\n")
             assert (await client.response()).status == 404
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_empty_lines_between_requests_are_ignored(loop: str) -> None:
@@ -352,7 +353,7 @@ def test_empty_lines_between_requests_are_ignored(loop: str) -> None:
             client.post("/echo", b"3")
             assert (await client.response()).body == b"3"
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_a_failing_handler_is_answered_500_and_nothing_else_ends(loop: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -365,7 +366,7 @@ def test_a_failing_handler_is_answered_500_and_nothing_else_ends(loop: str, capl
             assert (await client.response()).body == b"next"
 
     with caplog.at_level(logging.ERROR):
-        run(loop, test())
+        run(test(), loop)
     assert "boom" in caplog.text
 
 
@@ -384,7 +385,7 @@ def test_a_second_answer_is_an_error(loop: str) -> None:
                 first.send_status(200, "text/plain", b"again")
             assert [(await client.response()).body for _ in range(2)] == [b"1", b"2"]
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_a_half_closed_peer_gets_its_answers(loop: str) -> None:
@@ -399,7 +400,7 @@ def test_a_half_closed_peer_gets_its_answers(loop: str) -> None:
             assert [(await client.response()).body for _ in range(2)] == [b"1", b"2"]
             assert await client.ends() == b""
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_a_peer_that_leaves_within_a_body_is_forgotten(loop: str) -> None:
@@ -410,10 +411,10 @@ def test_a_peer_that_leaves_within_a_body_is_forgotten(loop: str) -> None:
                 client.send(b"POST /echo HTTP/1.1\r\n" + head + b"\r\n\r\n5\r\nab")
                 client.writer.write_eof()
                 assert await client.ends() == b""
-            await server.until(lambda: server.listener.connection_count == 0)
+            await until(lambda: server.listener.connection_count == 0)
             assert server.application.handled == 0
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_a_lost_peer_is_reported_once_and_its_answer_dropped(loop: str) -> None:
@@ -427,11 +428,11 @@ def test_a_lost_peer_is_reported_once_and_its_answer_dropped(loop: str) -> None:
             raw = client.writer.get_extra_info("socket")
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
             client.writer.transport.abort()
-            await server.until(exchange.closed)
+            await until(exchange.closed)
             assert server.application.disconnected == 1
             exchange.send_status(200, "text/plain", b"nobody reads this")
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def slow_reader(server: Server) -> Callable[[], bool]:
@@ -460,7 +461,7 @@ def test_a_peer_that_does_not_read_stops_being_served(loop: str) -> None:
                 await asyncio.wait_for(client.reader.readexactly(size), 10)
             assert server.application.handled == count
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_a_peer_that_never_reads_is_dropped_after_the_idle_time(loop: str) -> None:
@@ -473,9 +474,9 @@ def test_a_peer_that_never_reads_is_dropped_after_the_idle_time(loop: str) -> No
             await asyncio.sleep(0.01)
             assert server.listener.connection_count == 1
             server.pass_time(42)
-            await server.until(lambda: server.listener.connection_count == 0)
+            await until(lambda: server.listener.connection_count == 0)
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_an_idle_connection_is_closed(loop: str) -> None:
@@ -497,7 +498,7 @@ def test_an_idle_connection_is_closed(loop: str) -> None:
             server.pass_time(1)
             assert await client.ends() == b""
 
-    run(loop, test())
+    run(test(), loop)
 
 
 @pytest.mark.parametrize(
@@ -518,7 +519,7 @@ def test_a_request_that_does_not_arrive_is_given_up(loop: str, data: bytes) -> N
             assert (await client.response()).status == 408
             assert await client.ends() == b""
 
-    run(loop, test())
+    run(test(), loop)
 
 
 async def trickle(server: Server, client: Client, bytes_per_s: int, seconds: int) -> None:
@@ -538,7 +539,7 @@ def test_a_body_may_take_long_while_it_keeps_its_rate(loop: str) -> None:
             client.send(b"x" * 70_000)
             assert len((await client.response()).body) == 7_000_000
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_a_body_below_the_rate_is_given_up(loop: str) -> None:
@@ -549,7 +550,7 @@ def test_a_body_below_the_rate_is_given_up(loop: str) -> None:
             await trickle(server, client, 7_000, 50)
             assert (await client.response()).status == 408
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_a_declared_length_costs_no_memory(loop: str) -> None:
@@ -559,11 +560,11 @@ def test_a_declared_length_costs_no_memory(loop: str) -> None:
             for _ in range(20):
                 client = await server.connect()
                 client.send(b"POST /echo HTTP/1.1\r\nContent-Length: 60000000\r\n\r\nx")
-            await server.until(lambda: server.listener.connection_count == 20)
+            await until(lambda: server.listener.connection_count == 20)
             await asyncio.sleep(0.02)
             assert resident_bytes() - before < 60_000_000
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def resident_bytes() -> int:
@@ -596,8 +597,8 @@ def test_others_have_a_turn_after_each_full_buffer(loop: str, kind: str) -> None
                 # As much as the kernel takes before the loop looks.
                 client.send(raw)
                 time.sleep(0.1)
-                await server.until(lambda: seen[-1] > 5 * RECEIVE_BYTES)
+                await until(lambda: seen[-1] > 5 * RECEIVE_BYTES)
             # One buffer or, where the order of a turn changes, two.
             assert max(after - before for before, after in itertools.pairwise(seen)) <= 2 * RECEIVE_BYTES
 
-    run(loop, test())
+    run(test(), loop)

@@ -20,7 +20,8 @@ from naiad.frontends.http.v2.router import Router
 from naiad.frontends.inference.offload import OFF_LOOP_BYTES
 from naiad.request import InferRequest
 from naiad.testing import write_model
-from support.http_application import BINARY, JSON, TEXT, WAIT_S, Answer, House, Peer, identity_config, play
+from support.event_loops import WAIT_S
+from support.http_application import BINARY, JSON, TEXT, Answer, House, Peer, identity_config, play
 
 PACK = {"gzip": gzip.compress, "deflate": zlib.compress}
 UNPACK = {"gzip": gzip.decompress, "deflate": zlib.decompress}
@@ -182,7 +183,7 @@ def test_unanswered_bodies_are_bounded_together(repository: Path, monkeypatch: p
         body = floats(*range(120))
         lines = f"POST {INFER} HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: {len(gzip.compress(body))}\r\n\r\n"
         with house.peer() as first:
-            first._receive(lines.encode() + gzip.compress(body))
+            first.receive(lines.encode() + gzip.compress(body))
             assert len(held) == 1
             answer = await peer.ask("POST", INFER, gzip.compress(body), {"Content-Encoding": "gzip"})
             assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
@@ -200,7 +201,7 @@ def test_a_caller_that_leaves_while_its_large_json_is_read_holds_nothing(reposit
         lines = f"POST {INFER} HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
         coding, budget = house.router._coding, house.engine.budget
         with house.peer() as leaving:
-            leaving._receive(lines.encode() + body)
+            leaving.receive(lines.encode() + body)
             assert budget.requests == 1
             async with asyncio.timeout(WAIT_S):
                 while not coding._inflated_bytes:

@@ -8,8 +8,9 @@ import pytest
 
 from naiad.frontends.http.server.exchange import Exchange
 from naiad.frontends.http.server.streaming_response import BEHIND_BYTES, MAX_WAITING_BYTES, StreamingResponse
+from support.event_loops import LOOPS, run, until
 from support.http_application import Peer
-from support.http_peer import LOOPS, Client, Server, post, run, serving
+from support.http_peer import Client, Server, post, serving
 
 TYPE = "text/event-stream"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -47,13 +48,13 @@ def test_each_piece_leaves_at_once_and_the_connection_stays(loop: str) -> None:
             client.post("/echo", b"next")
             assert (await client.response()).body == b"next"
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_who_is_told_that_there_is_room_may_end_the_answer() -> None:
     exchanges: list[Exchange] = []
     peer = Peer(lambda head: lambda exchange, body: exchanges.append(exchange))
-    peer._receive(post("/1") + post("/2") + post("/3"))
+    peer.receive(post("/1") + post("/2") + post("/3"))
     first, second, third = exchanges
     answer = StreamingResponse(second, 200, TYPE)
     answer.send(b"x" * (BEHIND_BYTES + 1))
@@ -91,7 +92,7 @@ def test_a_stream_takes_its_turn_among_other_answers(loop: str) -> None:
             await reads(client, b"0\r\n\r\n")
             assert (await client.response()).body == b"last"
 
-    run(loop, test())
+    run(test(), loop)
 
 
 @pytest.mark.parametrize("option", [(), ("Connection: keep-alive",)])
@@ -107,7 +108,7 @@ def test_http_1_0_gets_it_up_to_the_end_of_the_connection(loop: str, option: tup
             answer.end()
             assert await client.ends() == b"two"
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_the_caller_may_want_the_connection_closed(loop: str) -> None:
@@ -120,7 +121,7 @@ def test_the_caller_may_want_the_connection_closed(loop: str) -> None:
             head = HEAD[:-2] + b"Connection: close\r\n\r\n"
             assert await client.ends() == head + b"3\r\none\r\n0\r\n\r\n"
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def lose(client: Client) -> None:
@@ -136,15 +137,15 @@ def test_a_peer_that_goes_is_reported_once_and_nothing_is_kept(loop: str) -> Non
             await reads(client, HEAD + b"3\r\none\r\n")
             exchange = server.application.waiting.pop()
             lose(client)
-            await server.until(lambda: server.application.disconnected == 1)
-            await server.until(lambda: _goes(exchange, answer))
+            await until(lambda: server.application.disconnected == 1)
+            await until(lambda: _goes(exchange, answer))
             answer.send(b"nobody reads this")
             answer.end()
             assert server.application.disconnected == 1
             # What is left of the exchange must not lead to the answer and back.
             assert exchange.response is None and exchange.owner is None
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def _goes(exchange: Exchange, answer: StreamingResponse) -> bool:
@@ -166,7 +167,7 @@ def test_what_a_peer_does_not_take_is_counted(loop: str) -> None:
                 total += len(piece)
             assert total + len(piece) > MAX_WAITING_BYTES
 
-    run(loop, test())
+    run(test(), loop)
 
 
 def test_a_stream_behind_another_answer_is_counted_too(loop: str) -> None:
@@ -179,7 +180,7 @@ def test_a_stream_behind_another_answer_is_counted_too(loop: str) -> None:
             await fill(answer)
             lose(client)
 
-    run(loop, test())
+    run(test(), loop)
 
 
 async def fill(answer: StreamingResponse) -> None:

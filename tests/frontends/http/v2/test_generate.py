@@ -16,7 +16,8 @@ from naiad.frontends.http.v2.generate import MAX_UNWRITTEN
 from naiad.request import InferRequest, Outputs
 from naiad.tensor.packed_bytes import packed_if_large
 from naiad.testing import write_model
-from support.http_application import WAIT_S, House, Peer, identity_config, play
+from support.event_loops import WAIT_S
+from support.http_application import House, Peer, identity_config, play
 from support.played_model import PlayedModel
 
 NOT_ONE = (

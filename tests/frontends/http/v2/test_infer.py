@@ -10,23 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from naiad.frontends.http.v2.router import Router
 from naiad.request import InferRequest, Outputs
 from naiad.tensor.bytes_codec import encode_bytes
 from naiad.tensor.dtypes import DATATYPES, DataType
 from naiad.testing import write_model
-from support.http_application import (
-    BINARY,
-    JSON,
-    TEXT,
-    House,
-    Peer,
-    handled_by,
-    identity_config,
-    play,
-    run,
-    serving,
-    write_look_up,
-)
+from support.event_loops import run
+from support.http_application import BINARY, JSON, TEXT, House, Peer, identity_config, play, serving, write_look_up
 from support.played_model import PlayedModel
 
 BATCHED = "max_batch_size: 8 dynamic_batching { }"
@@ -270,8 +260,7 @@ def test_the_second_request_is_as_the_first(repository: Path) -> None:
         async with serving(repository) as house:
             with house.peer() as peer:
                 for request, tensors in requests:
-                    first = house.router._find("POST", "/v2/models/floats/infer")
-                    with house.peer(handled_by(first)) as fresh:
+                    with house.peer(Router(house.engine)) as fresh:
                         expected = await fresh.infer("floats", request, tensors)
                     found = await peer.infer("floats", request, tensors)
                     assert (found.status, found.headers, found.body) == (

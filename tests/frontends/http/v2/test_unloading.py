@@ -16,9 +16,9 @@ from naiad.frontends.http.v2.router import Router
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.repository.catalog import Catalog
+from support.event_loops import run, until
 from support.grpc_infer import Services, floats, write_models
-from support.http_application import House, Peer, run
-from support.loaded_models import until
+from support.http_application import House, Peer
 
 IN_JSON = b'{"inputs":[{"name":"INPUT0","shape":[1,2],"datatype":"FP32","data":[1,2]}]}'
 IN_BINARY = IN_JSON.replace(b'"data":[1,2]', b'"parameters":{"binary_data_size":8}')
