@@ -227,14 +227,14 @@ def test_an_instance_that_leaves_ends_with_its_last_request(tmp_path: Path, monk
 
     def look(instance: ProcessInstance) -> bool:
         looks.append(instance.name)
-        return instance._requests.is_empty
+        return bool(is_idle.__get__(instance))
 
     async def test() -> None:
         async with python_model(tmp_path, waits.replace("FOLDER", repr(str(tmp_path))), "", 2) as (found, model):
             callers = [Caller(float(i)) for i in range(2)]
             for busy, one in enumerate(callers, 1):
-                process_models.submit(model, one)
-                await until(lambda wanted=busy: sum(not i.is_idle for i in model._instances) == wanted)
+                submit(model, one)
+                await until(lambda wanted=busy: sum(not i.is_idle for i in model.instances) == wanted)
             monkeypatch.setattr(ProcessInstance, "is_idle", property(look))
             await again(found, "", 1)
             assert model.leaving == 1
