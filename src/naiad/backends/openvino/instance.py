@@ -10,6 +10,7 @@ import numpy as np
 
 from naiad.backend_api.backend import Arrays, Instance
 from naiad.backends.openvino.failures import reason
+from naiad.backends.openvino.strings import string_array, string_tensor
 from naiad.backends.shared.writable import shareable
 from naiad.errors import BackendError, InvalidArgumentError
 
@@ -156,19 +157,16 @@ class AdaptingOpenVinoInstance(OpenVinoInstance):
     def _tensor_of(self, name: str, array: Array) -> Any:
         import openvino
 
+        if name in self._plan.strings:
+            return string_tensor(array)
         if name in self._plan.bfloat16:
             return self._tensor(array, array.shape, openvino.Type.bf16)
-        if name not in self._plan.strings:
-            return self._tensor(array, True)
-        # Of an array of fixed-size texts each element would take the memory of the longest. It copies.
-        tensor = self._tensor(array.ravel().tolist()) if array.size else self._tensor(openvino.Type.string, [0])
-        tensor.shape = list(array.shape)
-        return tensor
+        return self._tensor(array, True)
 
     def _from_model(self, name: str, tensor: Any, rows: int) -> Array:
         plan = self._plan
         if name in plan.strings:
-            array = _strings(tensor)
+            array = string_array(tensor)
         else:
             # A copy: the next run writes to the same memory.
             array = np.array(tensor.data)
@@ -177,14 +175,6 @@ class AdaptingOpenVinoInstance(OpenVinoInstance):
         if name in plan.scalars:
             array = array.reshape(1)
         return array[:rows] if rows and array.ndim and len(array) == plan.rows else array
-
-
-def _strings(tensor: Any) -> Array:
-    shape = tuple(tensor.shape)
-    made: Array = np.empty(shape, np.object_)
-    if made.size:
-        made[...] = tensor.bytes_data
-    return made
 
 
 def _padded(array: Array, rows: int) -> Array:
