@@ -18,7 +18,7 @@ import tritonclient.http
 from naiad.testing import RunningServer, server_environment, serving
 from support import foreign_models, onnx_models
 from support import openvino_models as made
-from support.openvino_backend import completed, described, loaded, reading_error, refusal, tensors
+from support.openvino_backend import completed, described, loaded, parameters, reading_error, refusal, tensors
 
 X = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
 # Models of other formats, with the names of their tensors.
@@ -46,7 +46,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     made.save(models / "resnet" / "1" / "resnet50-fp32.xml", made.double((-1, 3)))
     for kind in FORMATS:
         write(kind, models / kind / "1")
-        text = f'backend: "openvino" default_model_filename: "model.{kind}"'
+        text = f'backend: "openvino" default_model_filename: "model.{kind}" '
+        if kind == "onnx":
+            text += parameters(execution="process")
         (models / kind / "config.pbtxt").write_text(text)
     environment = {key: value for key, value in server_environment().items() if key != "CI"}
     with serving(folder / "log", "--model-repository", models, env={**environment, "HOME": str(home)}) as running:
@@ -77,7 +79,8 @@ def test_other_formats_are_served(server: RunningServer, kind: str) -> None:
 
 def test_openvino_sends_no_usage_data(server: RunningServer) -> None:
     """Its telemetry begins with the import, by writing an identity for the user into a folder ``intel``."""
-    infer(server, "resnet", "X", "Y")
+    for model in ("resnet", "onnx"):
+        infer(server, model, "X", "Y")
     assert list((server.log_file.parent / "home").iterdir()) == []
 
 

@@ -169,6 +169,23 @@ def test_a_scalar_has_no_batch(tmp_path: Path) -> None:
     assert "input 'X' has the shape [], without a first axis" in refusal(path, tensors("1", "1", 2))
 
 
+# Memory of inputs
+
+
+@pytest.mark.parametrize("count", [3, 20_000])
+def test_inputs_that_may_not_be_shared_as_they_are(tmp_path: Path, count: int) -> None:
+    """Read-only ones, as those of a request's body, are copied while small; others with gaps always are."""
+    path = made.save(tmp_path / "m.xml", made.double((-1, 4)))
+    given = rows(count)
+    read_only = np.frombuffer(given.tobytes(), np.float32).reshape(given.shape)
+    apart = np.repeat(given, 2, axis=1)[:, ::2]
+    with loaded(path, tensors("4", "4", 8)) as instance:
+        for array in (read_only, apart, np.asfortranarray(given)):
+            first = answer(instance, array)
+            answer(instance, array + 1)
+            assert np.array_equal(first, given * 2) and np.array_equal(array, given)
+
+
 # RESHAPE_IO_LAYERS
 
 
