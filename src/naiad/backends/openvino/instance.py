@@ -1,9 +1,9 @@
-"""Instances that run an OpenVINO infer request: one class for plain tensors, two for what needs more."""
+"""Instances that run an OpenVINO infer request: one class for plain tensors, one for what needs more."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import ml_dtypes
 import numpy as np
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 Array = np.ndarray[Any, Any]
+
+# Begins OpenVINO's text when a shape does not fit; the server has checked the datatype.
+_OTHER_SHAPE: Final = "Can't set the input tensor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ class OpenVinoInstance(Instance):
 
     def _failure(self, error: Exception, inputs: Arrays) -> BackendError | InvalidArgumentError:
         text = reason(error)
-        if "are incompatible" not in text:
+        if _OTHER_SHAPE not in text:
             return BackendError(f"openvino: {text}")
         shapes = self._plan.shapes
         both = ", ".join(f"'{n}' {_text(array)} where the model has {shapes[n]}" for n, array in inputs.items())
