@@ -84,7 +84,8 @@ class FrameworkContract:
         if "damage" in metafunc.fixturenames:
             metafunc.parametrize("damage", sorted(framework.broken))
         if "group" in metafunc.fixturenames:
-            metafunc.parametrize("group", framework.datatypes, ids=_group_name)
+            # A framework without an identity is skipped for that reason, not for want of parameters.
+            metafunc.parametrize("group", framework.datatypes or [()], ids=_group_name)
 
     # Loading
 
@@ -512,7 +513,7 @@ def model_of(group: tuple[str, ...]) -> str:
 
 
 def _group_name(group: tuple[str, ...]) -> str:
-    return group[0] if len(group) == 1 else f"{group[0]}-and-{len(group) - 1}"
+    return group[0] if len(group) == 1 else f"{group[0]}-and-{len(group) - 1}" if group else "none"
 
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:

@@ -63,9 +63,9 @@ def complete_fields(config: Any, source: ModelSource, folder: Path | None) -> No
         config.name = source.name
     if is_ensemble(config):
         return
-    form = _format_of(config, source, folder)
-    if form is not None:
-        _fill(config, form, _filename(config, form, folder))
+    model_format = _format_of(config, source, folder)
+    if model_format is not None:
+        _fill(config, model_format, _filename(config, model_format, folder))
         if source.single_file is not None:
             config.default_model_filename = source.single_file.name
     elif not config.backend and not config.platform:
@@ -110,33 +110,35 @@ def _stated_format(config: Any, folder: Path | None) -> ModelFormat | None:
     return preferred[0] if preferred else None
 
 
-def _present(form: ModelFormat, folder: Path | None) -> bool:
+def _present(model_format: ModelFormat, folder: Path | None) -> bool:
     if folder is None:
         return False
-    path = folder / form.filename
-    return path.is_dir() if form.is_directory else path.exists()
+    path = folder / model_format.filename
+    return path.is_dir() if model_format.is_directory else path.exists()
 
 
-def _other_name(form: ModelFormat, folder: Path | None, companion: str) -> str:
-    """The only file in ``folder`` with the suffix of ``form``; "" for none, several, or without a file beside it that
-    has the suffix ``companion``."""
-    if not form.companion or folder is None or not folder.is_dir():
+def _other_name(model_format: ModelFormat, folder: Path | None, companion: str) -> str:
+    """The only file in ``folder`` with the suffix of ``model_format``.
+
+    "" for none, several, or one without a file beside it that has the suffix ``companion``.
+    """
+    if not model_format.companion or folder is None or not folder.is_dir():
         return ""
-    found = [path for path in folder.iterdir() if path.suffix == Path(form.filename).suffix]
+    found = [path for path in folder.iterdir() if path.suffix == Path(model_format.filename).suffix]
     return found[0].name if len(found) == 1 and found[0].with_suffix(companion).exists() else ""
 
 
-def _filename(config: Any, form: ModelFormat, folder: Path | None) -> str:
+def _filename(config: Any, model_format: ModelFormat, folder: Path | None) -> str:
     """The model's file: the stated one, the usual one, or the only one of its kind."""
-    if config.default_model_filename or _present(form, folder):
-        return str(config.default_model_filename) or form.filename
+    if config.default_model_filename or _present(model_format, folder):
+        return str(config.default_model_filename) or model_format.filename
     # Without its companion too: the backend then says what is missing.
-    return _other_name(form, folder, Path(form.filename).suffix) or form.filename
+    return _other_name(model_format, folder, Path(model_format.filename).suffix) or model_format.filename
 
 
-def _fill(config: Any, form: ModelFormat, filename: str) -> None:
-    config.backend = config.backend or form.backend
-    config.platform = config.platform or form.platform
+def _fill(config: Any, model_format: ModelFormat, filename: str) -> None:
+    config.backend = config.backend or model_format.backend
+    config.platform = config.platform or model_format.platform
     config.default_model_filename = filename
 
 
@@ -165,9 +167,9 @@ def _hint(source: ModelSource, folder: Path | None) -> str:
     if folder is None:
         return ""
     for path in sorted(folder.iterdir()):
-        if (form := format_by_suffix(path.name)) is not None:
+        if (model_format := format_by_suffix(path.name)) is not None:
             return (
-                f" Found '{path.name}' in '{folder}': call it '{form.filename}', or set "
+                f" Found '{path.name}' in '{folder}': call it '{model_format.filename}', or set "
                 f'default_model_filename: "{path.name}" in config.pbtxt.'
             )
     return f" Found no model file in '{folder}', expected one of {', '.join(f.filename for f in FORMATS)}."

@@ -87,15 +87,6 @@ def test_a_wrong_value_names_the_parameter(linear: Path, name: str, value: str, 
     assert f"parameter '{name}' is \"{value}\", expected {expected}" in text
 
 
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [("NUM_STREAM", "NUM_STREAMS"), ("performance_hint", "PERFORMANCE_HINT"), ("CACHE-DIR", "CACHE_DIR")],
-)
-def test_a_misspelt_parameter_is_refused(linear: Path, written: str, meant: str) -> None:
-    assert f"'{written}'" in (text := refusal(linear, LINEAR + parameters(**{written: "1"})))
-    assert f"did you mean '{meant}'?" in text
-
-
 def test_other_parameters_are_the_models_own(linear: Path) -> None:
     with loaded(linear, LINEAR + parameters(owner="me", execution="thread")) as instance:
         assert answer(instance, ONES).shape == (2, 3)

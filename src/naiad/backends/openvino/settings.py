@@ -16,17 +16,10 @@ if TYPE_CHECKING:
 
 CPU: Final = "CPU"
 CACHE_DIR: Final = "CACHE_DIR"
-NAMES: Final = (
-    *("CPU_EXTENSION_PATH", "INFERENCE_NUM_THREADS", "COMPILATION_NUM_THREADS", "HINT_BF16", "NUM_STREAMS"),
-    *("PERFORMANCE_HINT", "SKIP_OV_DYNAMIC_BATCHSIZE", "ENABLE_BATCH_PADDING", "RESHAPE_IO_LAYERS", "TARGET_DEVICE"),
-    CACHE_DIR,
-)
-"""The parameters of the reference's backend, and ``CACHE_DIR``, which is OpenVINO's own name for its cache."""
 _HINTS: Final = ("LATENCY", "THROUGHPUT", "CUMULATIVE_THROUGHPUT")
 _DEVICE: Final = r"(?:CPU|GPU|NPU)(?:\.\d+)*"
-_DEVICES: Final = re.compile(
-    rf"{_DEVICE}|AUTO(?::-?{_DEVICE}(?:,-?{_DEVICE})*)?|(?:MULTI|HETERO):{_DEVICE}(?:,{_DEVICE})*"
-)
+_LIST: Final = rf"{_DEVICE}(?:,-?{_DEVICE})*"
+_DEVICES: Final = re.compile(rf"{_DEVICE}|AUTO(?::-?{_LIST})?|(?:MULTI|HETERO):{_LIST}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +52,9 @@ def read_settings(context: BackendContext, parameters: Mapping[str, str], instan
     the parameters say otherwise: each instance has a stream of its own, so that no run waits for another.
 
     Raises:
-        ModelLoadError: it names a parameter whose value does not fit, or that is a known one misspelt.
+        ModelLoadError: it names a parameter whose value does not fit.
     """
     reader = ParameterReader(context.model, parameters)
-    reader.check_spelling(NAMES)
     device = _device(reader)
     return OpenVinoSettings(
         device=device,

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from naiad.errors import ModelLoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
 _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
-_LIKENESS: Final = 0.75
-"""How much of two names is equal when one is taken for the other misspelt, from 0 to 1."""
 
 
 class ParameterReader:
@@ -26,16 +23,6 @@ class ParameterReader:
         self._model = model
         self._values = values
         self._kind = kind
-
-    def check_spelling(self, known: Collection[str]) -> None:
-        """Refuse a name that is none of ``known`` and looks like one of them. Others are the model's own."""
-        by_key = {name.lower(): name for name in known}
-        for name in self._values:
-            found = difflib.get_close_matches(name.lower(), by_key, n=1, cutoff=_LIKENESS)
-            if found and name not in known:
-                raise ModelLoadError(
-                    f"model '{self._model}': {self._kind} '{name}' is not known, did you mean '{by_key[found[0]]}'?"
-                )
 
     def integer(self, name: str, default: int, minimum: int = 0) -> int:
         """A whole number of at least ``minimum``."""
