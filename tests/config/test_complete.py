@@ -33,6 +33,9 @@ def test_name_is_the_folders(tmp_path: Path) -> None:
         (["model.onnx"], ("onnxruntime", "onnxruntime_onnx", "model.onnx")),
         (["model.onnx/"], ("onnxruntime", "onnxruntime_onnx", "model.onnx")),
         (["model.xml", "model.bin"], ("openvino", "", "model.xml")),
+        (["resnet.xml", "resnet.bin"], ("openvino", "", "resnet.xml")),
+        (["resnet.xml", "resnet.bin", "model.py"], ("python", "", "model.py")),
+        (["a.xml", "a.bin", "model.xml"], ("openvino", "", "model.xml")),
         (["model.pt"], ("pytorch", "pytorch_libtorch", "model.pt")),
         (["model.pt2"], ("pytorch", "torch_aoti", "model.pt2")),
         (["model.py"], ("python", "", "model.py")),
@@ -63,6 +66,19 @@ def test_backend_from_the_files(files: list[str], expected: tuple[str, str, str]
 )
 def test_backend_from_the_configuration(text: str, expected: tuple[str, str, str], tmp_path: Path) -> None:
     assert completed(tmp_path, text)[1:] == expected
+
+
+def test_an_ir_of_another_name_is_the_only_one(tmp_path: Path) -> None:
+    (tmp_path / "a.xml").touch()
+    with pytest.raises(ConfigError, match=r"Found 'a\.xml' .* call it 'model\.xml'"):
+        completed(tmp_path)
+    assert completed(tmp_path, 'backend: "openvino"')[3] == "a.xml", "its weights are missed by the backend"
+    (tmp_path / "a.bin").touch()
+    (tmp_path / "b.xml").touch()
+    with pytest.raises(ConfigError, match=r"Found 'a\.\w+' .* call it 'model\.xml'"):
+        completed(tmp_path)
+    assert completed(tmp_path, 'backend: "openvino"')[3] == "model.xml"
+    assert completed(tmp_path, 'default_model_filename: "b.xml"')[1:] == ("openvino", "", "b.xml")
 
 
 def test_stated_backend_wins_over_files(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from naiad.config.rules import parameters
 from naiad.config.validate import validate
 from support.source_tree import PACKAGE, SRC
 
-FOLDERS = {"onnxruntime": "onnx", "pytorch": "torch"}
+FOLDERS = {"onnxruntime": "onnx", "openvino": "openvino", "pytorch": "torch"}
 PLATFORMS = {"onnxruntime": "onnxruntime_onnx", "pytorch": "pytorch_libtorch"}
 READS = {"integer", "number", "boolean", "text"}
 
@@ -47,6 +47,8 @@ def test_a_misspelt_parameter_is_refused_with_the_name_that_was_meant() -> None:
 def test_the_case_of_a_parameter_counts() -> None:
     (problem,) = validate(config_of("pytorch", "inference_mode"))
     assert str(problem).endswith("did you mean 'INFERENCE_MODE'?")
+    (problem,) = validate(config_of("openvino", "num_stream"))
+    assert str(problem).endswith("is unknown to the backend 'openvino', did you mean 'NUM_STREAMS'?")
 
 
 def test_an_unknown_parameter_is_remarked_upon() -> None:

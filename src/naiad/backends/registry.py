@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import logging
+import sys
+import threading
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -24,15 +26,18 @@ class BackendEntry:
     """Where a backend's class lies, which framework it imports and which extra installs that.
 
     ``stays``: its instances run on the server's own loop, never in another process.
+    ``hidden``: a module that the framework imports if it can, and that sends usage data when it is imported.
     """
 
     target: str
     framework: str = ""
     extra: str = ""
     stays: bool = False
+    hidden: str = ""
 
 
 logger = logging.getLogger("naiad")
+_importing = threading.Lock()
 
 PYTHON = "python"
 BACKEND_DIRECTORY = "backend-directory"
@@ -42,6 +47,9 @@ BACKENDS = {
     "implicit_state": BackendEntry("naiad.backends.builtin.implicit_state:ImplicitStateBackend"),
     "iterative_sequence": BackendEntry("naiad.backends.builtin.iterative:IterativeSequenceBackend"),
     "onnxruntime": BackendEntry("naiad.backends.onnx.backend:OnnxRuntimeBackend", "onnxruntime", "onnx"),
+    "openvino": BackendEntry(
+        "naiad.backends.openvino.backend:OpenVinoBackend", "openvino", "openvino", hidden="openvino.tools.ovc"
+    ),
     PYTHON: BackendEntry("naiad.backends.python.backend:PythonBackend"),
     "repeat": BackendEntry("naiad.backends.builtin.repeat:RepeatBackend", stays=True),
     "square": BackendEntry("naiad.backends.builtin.square:SquareBackend", stays=True),
@@ -55,7 +63,7 @@ _PYTHON_PROGRAMS = frozenset({"iterative_sequence"})
 # Backends of the reference server: a name from this list is right, only not served here.
 NOT_BUILT = frozenset(
     (
-        *("dali", "ensemble", "fil", "openvino"),
+        *("dali", "ensemble", "fil"),
         *("tensorflow", "tensorrt", "tensorrtllm", "vllm"),
     )
 )
@@ -129,12 +137,27 @@ def _warn_of_shadow(backend: str, context: BackendContext) -> None:
 def _require(backend: str, entry: BackendEntry, model: str) -> None:
     """Import the framework. A broken installation fails with OSError where a shared library is missing."""
     try:
-        import_module(entry.framework)
+        import_framework(entry)
     except (ImportError, OSError) as error:
         raise BackendUnavailableError(
             f"model '{model}' needs the backend '{backend}', and {entry.framework} cannot be imported "
             f"({first_line(error)}); run: {how_to_install(entry.extra)}"
         ) from error
+
+
+def import_framework(entry: BackendEntry) -> None:
+    """Import the framework of ``entry``, without its hidden module unless somebody has imported that."""
+    if not entry.hidden or entry.framework in sys.modules:
+        import_module(entry.framework)
+        return
+    # Several loading threads may be here at once: the first one puts the entry in and takes it out.
+    with _importing:
+        sys.modules.setdefault(entry.hidden, None)  # type: ignore[arg-type]
+        try:
+            import_module(entry.framework)
+        finally:
+            if sys.modules[entry.hidden] is None:
+                del sys.modules[entry.hidden]
 
 
 def _unknown(backend: str, model: str, file: Path | None) -> BackendUnavailableError:

@@ -23,12 +23,16 @@ PYTHON_RUNTIME = "model.py"
 
 @dataclass(frozen=True, slots=True)
 class ModelFormat:
-    """One kind of model file: its backend, its default name, and ``platform`` ("" for none)."""
+    """One kind of model file: its backend, its default name, and ``platform`` ("" for none).
+
+    ``companion``: the suffix of a second file. The model may then have any name, if it is the only one in its folder.
+    """
 
     backend: str
     platform: str
     filename: str
     is_directory: bool = False
+    companion: str = ""
 
 
 # In the order in which files are looked for (configuration reference, section "Auto-complete").
@@ -37,7 +41,7 @@ FORMATS = (
     ModelFormat("tensorflow", "tensorflow_graphdef", "model.graphdef"),
     ModelFormat("tensorrt", "tensorrt_plan", "model.plan"),
     ModelFormat("onnxruntime", "onnxruntime_onnx", "model.onnx"),
-    ModelFormat("openvino", "", "model.xml"),
+    ModelFormat("openvino", "", "model.xml", companion=".bin"),
     ModelFormat("pytorch", "pytorch_libtorch", "model.pt"),
     ModelFormat("pytorch", "torch_aoti", "model.pt2"),
     ModelFormat("python", "", "model.py"),
@@ -61,7 +65,7 @@ def complete_fields(config: Any, source: ModelSource, folder: Path | None) -> No
         return
     model_format = _format_of(config, source, folder)
     if model_format is not None:
-        _fill(config, model_format)
+        _fill(config, model_format, _filename(config, model_format, folder))
         if source.single_file is not None:
             config.default_model_filename = source.single_file.name
     elif not config.backend and not config.platform:
@@ -86,7 +90,8 @@ def _format_of(config: Any, source: ModelSource, folder: Path | None) -> ModelFo
         return format_by_suffix(source.single_file.name)
     if config.default_model_filename:
         return format_by_suffix(config.default_model_filename)
-    return next((f for f in FORMATS if _present(f, folder)), None)
+    usual = next((f for f in FORMATS if _present(f, folder)), None)
+    return usual or next((f for f in FORMATS if _other_name(f, folder, f.companion)), None)
 
 
 def _stated_format(config: Any, folder: Path | None) -> ModelFormat | None:
@@ -112,10 +117,29 @@ def _present(model_format: ModelFormat, folder: Path | None) -> bool:
     return path.is_dir() if model_format.is_directory else path.exists()
 
 
-def _fill(config: Any, model_format: ModelFormat) -> None:
+def _other_name(model_format: ModelFormat, folder: Path | None, companion: str) -> str:
+    """The only file in ``folder`` with the suffix of ``model_format``.
+
+    "" for none, several, or one without a file beside it that has the suffix ``companion``.
+    """
+    if not model_format.companion or folder is None or not folder.is_dir():
+        return ""
+    found = [path for path in folder.iterdir() if path.suffix == Path(model_format.filename).suffix]
+    return found[0].name if len(found) == 1 and found[0].with_suffix(companion).exists() else ""
+
+
+def _filename(config: Any, model_format: ModelFormat, folder: Path | None) -> str:
+    """The model's file: the stated one, the usual one, or the only one of its kind."""
+    if config.default_model_filename or _present(model_format, folder):
+        return str(config.default_model_filename) or model_format.filename
+    # Without its companion too: the backend then says what is missing.
+    return _other_name(model_format, folder, Path(model_format.filename).suffix) or model_format.filename
+
+
+def _fill(config: Any, model_format: ModelFormat, filename: str) -> None:
     config.backend = config.backend or model_format.backend
     config.platform = config.platform or model_format.platform
-    config.default_model_filename = config.default_model_filename or model_format.filename
+    config.default_model_filename = filename
 
 
 def _complete_from_name(config: Any, source: ModelSource, folder: Path | None) -> None:
