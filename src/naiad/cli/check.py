@@ -55,7 +55,7 @@ def run(
     *,
     disable_auto_complete: bool,
     model_config_name: str,
-    gpu_fallback: bool,
+    gpu_fallback: bool = False,
     backend_config: Mapping[str, Mapping[str, str]],
     repoagent_directory: str = "",
     mirror: str = "",
