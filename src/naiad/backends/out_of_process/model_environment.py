@@ -35,15 +35,19 @@ class EnvironmentRequest:
 
     @property
     def remedy(self) -> str:
-        """How to get a framework into the environment, for error texts."""
-        framework = _framework(self.backend)
+        """What to do when the framework is there and cannot be imported, for error texts."""
+        return f"add what it lacks to {self._place}"
+
+    @property
+    def _place(self) -> str:
+        """The place that says what the environment has, for error texts."""
         name = requested(self.parameters)
         value = self.parameters.get(name, "")
         if name == REQUIREMENTS:
-            return f"add {framework} to {value}, from which the model's environment is made"
+            return f"{value}, from which the model's environment is made"
         if name == PACKED:
-            return f"add {framework} to the environment {value} (parameter '{PACKED}') and pack it again"
-        return f"install {framework} for the Python of the parameter '{PYTHON}', {value}"
+            return f"the environment {value} (parameter '{PACKED}')"
+        return f"the Python of the parameter '{PYTHON}': {value}"
 
     def resolved(self) -> Environment:
         """The environment, made or unpacked now unless it is there.
@@ -68,7 +72,7 @@ class EnvironmentRequest:
         if framework in packages.missing:
             raise BackendUnavailableError(
                 f"model '{context.model}' needs the backend '{self.backend}', and its environment, Python {label}, has "
-                f"no {framework}; {self.remedy}"
+                f"no {framework}; add {framework} to {self._place}"
             )
         return self._with_server_packages(found, packages, label)
 
