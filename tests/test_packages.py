@@ -70,8 +70,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # Frameworks know each other by name alone, through the registry.
     "backends.registry": ("backend_api", "backends.python", "config"),
     "backends.placement": (
-        *("backend_api", "backends.out_of_process", "backends.registry", "backends.shared", "config"),
-        "execution.worker",
+        *("backend_api", "backends.environments", "backends.out_of_process", "backends.registry"),
+        *("backends.shared", "config", "execution.worker"),
     ),
     "backends.shared": ("config", "tensor"),
     "backends.builtin": ("backend_api", "backends.python", "backends.shared", "config.spec", "request"),
@@ -79,12 +79,14 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "backends.openvino": ("backend_api", "backends.shared", "config", "tensor"),
     "backends.torch": ("backend_api", "backends.shared", "config.spec"),
     "backends.python": (
-        *("backend_api", "backends.shared", "config", "execution.worker", "processes", "telemetry.metrics"),
-        "worker.ipc",
+        *("backend_api", "backends.environments", "backends.shared", "config", "execution.worker"),
+        *("telemetry.metrics", "worker.ipc"),
     ),
+    "backends.environments": ("execution.worker", "processes"),
     "backends.out_of_process": (
-        *("backend_api", "backends.registry", "backends.shared", "config", "execution.batching"),
-        *("execution.instances", "execution.worker", "request", "tensor", "worker.ipc", "worker.runtime"),
+        *("backend_api", "backends.environments", "backends.registry", "backends.shared", "config"),
+        *("execution.batching", "execution.instances", "execution.worker", "request", "tensor"),
+        *("worker.ipc", "worker.runtime"),
     ),
     "repository.local": ("backends.registry", "config"),
     "repository.remote": ("config", "options", "repository.local", "repository.remote"),

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import tritonclient.grpc
 
-from naiad.backends.python import interpreters
-from naiad.backends.python.interpreters import Interpreter
+from naiad.backends.environments import interpreters
+from naiad.backends.environments.interpreters import Interpreter
 from naiad.errors import ModelLoadError
 from support.python_environments import make_wheel
 from support.python_models import client_of, write_python_model

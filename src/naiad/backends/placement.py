@@ -7,9 +7,11 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from naiad.backends import registry
+from naiad.backends.environments.parameters import requested
 from naiad.backends.out_of_process.mode import PROCESS, THREAD, Execution
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.config.freeze import parameters
+from naiad.errors import ModelLoadError
 
 if TYPE_CHECKING:
     from naiad.backend_api.backend import Backend, BackendContext
@@ -25,6 +27,9 @@ _PYTHON_EXPECTED: Final = (
     "whatever shares an interpreter with it"
 )
 _STAYS_EXPECTED: Final = '"thread" or nothing: the models of this backend run on the loop of the server'
+_HOW_TO_OWN_PROCESS: Final = (
+    'write execution=process: parameters { key: "execution" value: { string_value: "process" } }'
+)
 _KNOWN: Final = re.compile(r"thread|process|shared(:[A-Za-z0-9_.-]{1,64})?")
 
 
@@ -38,7 +43,7 @@ def create(backend: str, context: BackendContext, config: Any, shared: SharedPro
 
     Raises:
         BackendUnavailableError: the name is unknown or, inside the server, its framework is not installed.
-        ModelLoadError: ``execution`` has a wrong value.
+        ModelLoadError: ``execution`` has a wrong value, or does not fit an environment that the model asks for.
     """
     given = parameters(config)
     if registry.settings_name(backend) == registry.PYTHON:
@@ -51,12 +56,18 @@ def create(backend: str, context: BackendContext, config: Any, shared: SharedPro
         if KEY in given:
             raise ParameterReader(context.model, given).refused(KEY, _STAYS_EXPECTED)
         chosen = Execution(THREAD)
+    if chosen.mode != PROCESS and (asked := requested(given)):
+        raise ModelLoadError(
+            f"model '{context.model}': parameter '{asked}' is for a model whose instances are processes of their own, "
+            f'and its execution is "{chosen.mode}"; {_HOW_TO_OWN_PROCESS}'
+        )
     if chosen.mode == THREAD:
         return registry.create(backend, context)
     # Imported here: a server whose models all run in threads does not pay for it.
     from naiad.backends.out_of_process.backend import OutOfProcessBackend
+    from naiad.backends.out_of_process.model_environment import environment_request
 
-    return OutOfProcessBackend(backend, context, chosen, shared)
+    return OutOfProcessBackend(backend, context, chosen, shared, environment_request(backend, context, given))
 
 
 def execution_of(context: BackendContext, given: dict[str, str]) -> Execution:

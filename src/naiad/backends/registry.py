@@ -84,11 +84,14 @@ def stays(backend: str) -> bool:
     return backend in BACKENDS and BACKENDS[backend].stays
 
 
-def create(backend: str, context: BackendContext) -> Backend:
+def create(backend: str, context: BackendContext, remedy: str = "") -> Backend:
     """The backend called ``backend`` (``onnxruntime``, ...) for the model version of ``context``.
 
     A name that is not known here may be that of a Python-based backend: a folder with a ``model.py`` in the
     ``backend-directory`` of the context's settings.
+
+    Args:
+        remedy: what to do when its framework cannot be imported; "" for the extra that installs it.
 
     Raises:
         BackendUnavailableError: the name is unknown or its framework is not installed; the text says what to do.
@@ -98,7 +101,7 @@ def create(backend: str, context: BackendContext) -> Backend:
         return _python_based(backend, context)
     _warn_of_shadow(backend, context)
     if entry.framework:
-        _require(backend, entry, context.model)
+        _require(backend, entry, context.model, remedy)
     module, _, name = entry.target.partition(":")
     made: Backend = getattr(import_module(module), name)(context)
     return made
@@ -134,14 +137,14 @@ def _warn_of_shadow(backend: str, context: BackendContext) -> None:
         )
 
 
-def _require(backend: str, entry: BackendEntry, model: str) -> None:
+def _require(backend: str, entry: BackendEntry, model: str, remedy: str) -> None:
     """Import the framework. A broken installation fails with OSError where a shared library is missing."""
     try:
         import_framework(entry)
     except (ImportError, OSError) as error:
         raise BackendUnavailableError(
             f"model '{model}' needs the backend '{backend}', and {entry.framework} cannot be imported "
-            f"({first_line(error)}); run: {how_to_install(entry.extra)}"
+            f"({first_line(error)}); {remedy or f'run: {how_to_install(entry.extra)}'}"
         ) from error
 
 

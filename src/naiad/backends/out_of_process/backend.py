@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import sys
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from naiad.backend_api.backend import Backend, BackendContext, Instance, WorkerSpec
+from naiad.backends.environments.environment import Environment
 from naiad.backends.out_of_process import program
 from naiad.backends.out_of_process.load_command import LoadCommand, pack
 from naiad.backends.out_of_process.mode import PROCESS, SHARED, Execution
@@ -23,8 +25,11 @@ from naiad.execution.worker.process import WorkerProcess
 from naiad.execution.worker.shared_process import SharedProcessSlot
 
 if TYPE_CHECKING:
+    from naiad.backends.out_of_process.model_environment import EnvironmentRequest
     from naiad.config.spec import InstanceGroupSpec, ModelSpec
     from naiad.execution.worker.shared_process import SharedProcesses
+
+logger = logging.getLogger("naiad")
 
 PROGRAM: Final = Path(program.__file__)
 SETTING: Final = "stub-timeout-seconds"
@@ -43,11 +48,21 @@ class OutOfProcessBackend(Backend):
     ``--backend-config=<backend>,stub-timeout-seconds=N``: how long a process may give no sign of life (30 by default),
     and how long it may take to load the model (an hour by default).
 
+    Args:
+        request: the environment that the model asks for, None for the server's own.
+
     Attributes:
         execution: where the instances run.
     """
 
-    def __init__(self, backend: str, context: BackendContext, execution: Execution, shared: SharedProcesses) -> None:
+    def __init__(
+        self,
+        backend: str,
+        context: BackendContext,
+        execution: Execution,
+        shared: SharedProcesses,
+        request: EnvironmentRequest | None = None,
+    ) -> None:
         # A plain dictionary, since the context is pickled for the worker.
         super().__init__(replace(context, backend_config=dict(context.backend_config)))
         self._backend = backend
@@ -55,6 +70,8 @@ class OutOfProcessBackend(Backend):
         self._shared = shared
         # One for each load: in a shared process a reload must not get the backend of the version that drains.
         self._key = str(next(_keys))
+        self._request = request
+        self._environment: Environment | None = None
         self._spec: ModelSpec | None = None
         self._lock = threading.Lock()
         self._begun: WorkerProcess | None = None
@@ -64,15 +81,16 @@ class OutOfProcessBackend(Backend):
 
     def complete(self, config: Any) -> None:
         """Let the framework's process fill the configuration in."""
-        command = LoadCommand("complete", self._key, self._backend, self.context, config.SerializeToString())
-        content = self._obey(command)
+        content = self._obey(self._load_command("complete", None, config))
         config.ParseFromString(base64.b64decode(content["config"]))
 
     def start(self, spec: ModelSpec) -> None:
         """Let the framework's process load the model and check that ``spec`` fits it."""
         self._check_processes(spec)
         self._spec = spec
-        self._obey(self._load_command("start", spec))
+        content = self._obey(self._load_command("start", spec, self.config))
+        if self._request is not None:
+            self._log_versions(content)
 
     def regroup(self, spec: ModelSpec, config: Any) -> None:
         """Start workers with the new groups from now on."""
@@ -88,7 +106,7 @@ class OutOfProcessBackend(Backend):
         """How the worker of an instance is started, or its slot in a shared one."""
         if self._spec is None:
             raise InternalError(f"model '{self.context.model}': start() comes before worker_spec()")
-        command = self._load_command("serve", self._spec)
+        command = self._load_command("serve", self._spec, self.config)
         return self._worker_spec(replace(command, group=group, index=index, name=f"{group.name}_{index}"))
 
     def close(self) -> None:
@@ -98,6 +116,12 @@ class OutOfProcessBackend(Backend):
         if process is not None:
             process.end()
             process.close()
+
+    def _log_versions(self, content: Any) -> None:
+        environment = self._resolved()
+        python = f"Python {content['python']} ({environment.python})"
+        framework = content.get("framework")
+        logger.info("model '%s' runs on %s", self.context.model, f"{framework}, {python}" if framework else python)
 
     def _check_processes(self, spec: ModelSpec) -> None:
         if self.execution.mode == PROCESS:
@@ -115,14 +139,24 @@ class OutOfProcessBackend(Backend):
         self._begun = process
         return content
 
-    def _load_command(self, step: str, spec: ModelSpec) -> LoadCommand:
-        config = b"" if self.config is None else self.config.SerializeToString()
-        return LoadCommand(step, self._key, self._backend, self.context, config, spec)
+    def _load_command(self, step: str, spec: ModelSpec | None, config: Any) -> LoadCommand:
+        written = b"" if config is None else config.SerializeToString()
+        remedy = "" if self._request is None else self._request.remedy
+        return LoadCommand(step, self._key, self._backend, self.context, written, spec, remedy=remedy)
+
+    def _resolved(self) -> Environment:
+        # Once for all instances: to unpack or to build an environment may take minutes.
+        if self._environment is None:
+            own = Environment(Path(sys.executable), dict(os.environ))
+            self._environment = own if self._request is None else self._request.resolved()
+        return self._environment
 
     def _worker_spec(self, command: LoadCommand) -> FrameworkSpec:
+        environment = self._resolved()
         return FrameworkSpec(
-            python=Path(sys.executable),
-            env=dict(os.environ),
+            python=environment.python,
+            env=environment.env,
+            holds=environment,
             load_command=pack(command),
             start_s=self._load_s,
             program=PROGRAM,

@@ -77,7 +77,7 @@ class CachedBackend:
 
     def _made(self, command: LoadCommand) -> Backend:
         if self._backend is None:
-            self._backend = registry.create(command.backend, command.context)
+            self._backend = registry.create(command.backend, command.context, command.remedy)
         return self._backend
 
 

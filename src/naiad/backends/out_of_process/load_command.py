@@ -23,6 +23,7 @@ class LoadCommand:
         backend: its name.
         config: the configuration message, serialised.
         spec: from ``start`` on; ``group`` and ``index`` of the instance, ``name`` its name, for ``serve``.
+        remedy: what to do when the framework cannot be imported; "" for the usual text.
     """
 
     step: str
@@ -34,6 +35,7 @@ class LoadCommand:
     group: InstanceGroupSpec | None = None
     index: int = 0
     name: str = ""
+    remedy: str = ""
 
 
 def pack(command: LoadCommand) -> dict[str, Any]:

@@ -7,10 +7,12 @@ import json
 import os
 import platform
 import socket
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from naiad.backend_api.backend import Instance
+from naiad.backends import registry
 from naiad.backends.out_of_process.backend_cache import BackendCache, CachedBackend
 from naiad.backends.out_of_process.batch_codec import BatchResponseWriter, read_whole
 from naiad.backends.out_of_process.load_command import LoadCommand, unpack
@@ -134,7 +136,12 @@ class FrameworkSession:
         if command.group is not None:
             self._name, self._spec = command.name, command.spec
             self._instance = self._cached.instance(command, command.group)
-        return READY, {"is_ready": False, "pid": os.getpid(), "python": platform.python_version()}
+        return READY, {
+            "is_ready": False,
+            "pid": os.getpid(),
+            "python": platform.python_version(),
+            "framework": _loaded_framework(command.backend),
+        }
 
     def _report(self, error: NaiadError) -> None:
         # The server raises the error class of that name.
@@ -156,6 +163,13 @@ class FrameworkSession:
         self._arrivals.close()
         self._out.close()
         self._channel.close()
+
+
+def _loaded_framework(backend: str) -> str:
+    """The name and version of the framework that the backend has imported; "" without one."""
+    name = registry.BACKENDS[backend].framework
+    loaded = sys.modules.get(name)
+    return "" if loaded is None else f"{name} {getattr(loaded, '__version__', 'of unknown version')}"
 
 
 def _unexpected(error: BaseException) -> ModelLoadError:

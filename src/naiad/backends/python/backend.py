@@ -14,7 +14,7 @@ import orjson
 from google.protobuf.json_format import ParseDict, ParseError
 
 from naiad.backend_api.backend import Backend, BackendContext, Instance, WorkerSpec
-from naiad.backends.python.environment import Environment, resolve
+from naiad.backends.environments.environment import Environment, resolve
 from naiad.backends.python.source import Source, own_source, shared_source
 from naiad.backends.python.trial import TrialRequests
 from naiad.backends.shared.worker_limits import WorkerLimits, check_processes, read_limits

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from naiad.backend_api.backend import BackendContext
-from naiad.backends.python.environment import PACKED, PYTHON, REQUIREMENTS
+from naiad.backends.environments.parameters import PACKED, PYTHON, REQUIREMENTS
 from naiad.config.complete import PYTHON_RUNTIME
 from naiad.errors import ModelLoadError
 

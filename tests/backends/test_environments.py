@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from naiad.backends.python import archive as archives
-from naiad.backends.python.environment import Environment, resolve
+from naiad.backends.environments import archive as archives
+from naiad.backends.environments.environment import Environment, resolve
 from naiad.errors import ModelLoadError
 from support.python_environments import claiming, make_venv, make_wheel, pack, write_script
 
@@ -184,7 +184,7 @@ def test_paths_that_lead_nowhere(model: Path, path: str, text: str) -> None:
 _USE_ARCHIVE = """
 import os, sys
 from pathlib import Path
-from naiad.backends.python.environment import resolve
+from naiad.backends.environments.environment import resolve
 print(resolve(Path("m"), {"EXECUTION_ENV_PATH": sys.argv[1]}, {}).python, flush=True)
 if sys.argv[2] == "wait":
     sys.stdin.read()

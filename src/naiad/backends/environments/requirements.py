@@ -14,12 +14,14 @@ import json
 import logging
 import os
 import shutil
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from naiad.backends.python.commands import run_command
-from naiad.backends.python.interpreters import Interpreter, inspect
+from naiad.backends.environments.commands import run_command
+from naiad.backends.environments.interpreters import Interpreter
+from naiad.backends.environments.packages import look_for
 from naiad.errors import ModelLoadError
 
 logger = logging.getLogger("naiad")
@@ -39,7 +41,7 @@ def default_cache() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "naiad" / "environments"
 
 
-def environment_from(requirements: Path, base: Interpreter, cache: Path) -> Path:
+def environment_from(requirements: Path, base: Interpreter, cache: Path, also: Mapping[str, str]) -> Path:
     """The folder of an environment with these requirements and numpy, made now unless the cache has it.
 
     Made with ``uv`` when it is on the PATH, else with ``venv`` and ``pip``, which read their own configuration.
@@ -48,11 +50,16 @@ def environment_from(requirements: Path, base: Interpreter, cache: Path) -> Path
         requirements: a file as pip reads it; files that it names are found beside it.
         base: the interpreter that it is for.
         cache: the folder that holds all of them.
+        also: modules that it needs beside numpy where its Python is not of the server's version, and the distributions
+            that have them.
 
     Raises:
         ModelLoadError: it cannot be made; the text ends with the last lines of the tool that failed.
     """
-    folder = cache / _digest(requirements, base)
+    needed = {"numpy": "numpy"}
+    if base.version[:2] != sys.version_info[:2]:
+        needed.update(also)
+    folder = cache / _digest(requirements, base, needed)
     if not _is_whole(folder):
         try:
             cache.mkdir(parents=True, exist_ok=True)
@@ -62,7 +69,7 @@ def environment_from(requirements: Path, base: Interpreter, cache: Path) -> Path
         with _locked(folder.with_suffix(".lock")) as lock_fd:
             # Again: the process that had the lock may have built it.
             if not _is_whole(folder):
-                _build(requirements, base, folder, lock_fd)
+                _build(requirements, base, folder, needed, lock_fd)
     # The age of the marker is that of the last use, for tools that clear the cache by age.
     with contextlib.suppress(OSError):
         os.utime(folder / MARKER)
@@ -74,7 +81,7 @@ def _is_whole(folder: Path) -> bool:
     return (folder / MARKER).is_file() and (folder / "bin" / "python").exists()
 
 
-def _build(requirements: Path, base: Interpreter, folder: Path, lock_fd: int) -> None:
+def _build(requirements: Path, base: Interpreter, folder: Path, needed: Mapping[str, str], lock_fd: int) -> None:
     begun = time.monotonic()
     uv = shutil.which("uv")
     logger.info("making an environment from %s with %s for Python %s", requirements, uv or "pip", base.label)
@@ -97,8 +104,8 @@ def _build(requirements: Path, base: Interpreter, folder: Path, lock_fd: int) ->
     try:
         run(made, what)
         run([*install, "-r", str(requirements)], what)
-        if not inspect(python, env).has_numpy:
-            run([*install, "numpy"], f"{what}: it needs numpy too")
+        if missing := [needed[module] for module in look_for(python, needed, env).missing]:
+            run([*install, *missing], f"{what}: it needs {' and '.join(missing)} too")
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -135,9 +142,9 @@ def _locked(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _digest(requirements: Path, base: Interpreter) -> str:
+def _digest(requirements: Path, base: Interpreter, needed: Mapping[str, str]) -> str:
     """A name that differs for environments with different content."""
-    digest = hashlib.sha256(repr((base.version, str(base.path.resolve()))).encode())
+    digest = hashlib.sha256(repr((base.version, str(base.path.resolve()), *sorted(needed.values()))).encode())
     # The contents and not the paths: models with equal requirements share an environment.
     for path in _files(requirements, set()):
         try:

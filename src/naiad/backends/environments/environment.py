@@ -1,12 +1,4 @@
-"""The environment of a Python model: which interpreter runs it, with which environment variables.
-
-Parameters of the configuration, all of them optional:
-
-- ``EXECUTION_ENV_PATH`` (the reference's): a packed environment (``conda-pack``, ``venv-pack``), or the folder of one;
-  an absolute path, or one that begins with ``$$TRITON_MODEL_DIRECTORY``.
-- ``environment``: a file of requirements, found in the model's folder; an environment is made from it and cached.
-- ``python``: a version such as ``3.9``, or the path of an interpreter.
-"""
+"""The environment that a model asks for: which interpreter runs it, with which environment variables."""
 
 from __future__ import annotations
 
@@ -18,21 +10,22 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
-from naiad.backends.python import interpreters
-from naiad.backends.python.archive import shared_archives
-from naiad.backends.python.commands import run_command
-from naiad.backends.python.interpreters import Interpreter, inspect, without_numpy
-from naiad.backends.python.requirements import default_cache, environment_from
+from naiad.backends.environments import interpreters
+from naiad.backends.environments.archive import shared_archives
+from naiad.backends.environments.commands import run_command
+from naiad.backends.environments.interpreters import Interpreter, inspect, without_numpy
+from naiad.backends.environments.parameters import PACKED, PYTHON, REQUIREMENTS
+from naiad.backends.environments.requirements import default_cache, environment_from
 from naiad.errors import ModelLoadError
 
 logger = logging.getLogger("naiad")
 
-PACKED = "EXECUTION_ENV_PATH"
-REQUIREMENTS = "environment"
-PYTHON = "python"
 CACHE_SETTING = "environment-cache"
 MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
+NOTHING_ELSE: Final[Mapping[str, str]] = MappingProxyType({})
 _STUB = "triton_python_backend_stub"
 _ACTIVATE_S = 120.0
 # A zero byte behind each variable: values may contain line feeds.
@@ -55,7 +48,12 @@ class Environment:
     holds: object = None
 
 
-def resolve(model_directory: Path, parameters: Mapping[str, str], settings: Mapping[str, str]) -> Environment:
+def resolve(
+    model_directory: Path,
+    parameters: Mapping[str, str],
+    settings: Mapping[str, str],
+    also: Mapping[str, str] = NOTHING_ELSE,
+) -> Environment:
     """The environment that a model asks for, by default the server's own.
 
     Called in a loading thread, as it may take long.
@@ -65,6 +63,8 @@ def resolve(model_directory: Path, parameters: Mapping[str, str], settings: Mapp
         parameters: of the configuration.
         settings: the ``--backend-config`` of the backend; ``environment-cache`` is the folder of environments that
             are made from requirements.
+        also: modules that an environment made for another version of Python needs beside numpy, and the distributions
+            that have them; they are installed unless the requirements bring them.
 
     Raises:
         ModelLoadError: it cannot be found, made or used; the text says why, and what was found instead.
@@ -79,7 +79,7 @@ def resolve(model_directory: Path, parameters: Mapping[str, str], settings: Mapp
             return _packed(_path(packed, model_directory, PACKED))
         _warn_of_stub(model_directory)
         if requirements:
-            return _made(_path(requirements, model_directory, REQUIREMENTS), python, model_directory, settings)
+            return _made(_path(requirements, model_directory, REQUIREMENTS), python, model_directory, settings, also)
         if python:
             return _plain(_interpreter(python, model_directory, needs_numpy=True))
     except ModelLoadError as error:
@@ -192,10 +192,13 @@ def _plain(found: Interpreter) -> Environment:
     return Environment(found.path, {name: value for name, value in os.environ.items() if name != "PYTHONHOME"})
 
 
-def _made(requirements: Path, python: str, model_directory: Path, settings: Mapping[str, str]) -> Environment:
+def _made(
+    requirements: Path, python: str, model_directory: Path, settings: Mapping[str, str], also: Mapping[str, str]
+) -> Environment:
     if not requirements.is_file():
         raise ModelLoadError(f"parameter '{REQUIREMENTS}' names {requirements}, and there is no such file")
     base = _interpreter(python or sys.executable, model_directory, needs_numpy=False)
     kept = settings.get(CACHE_SETTING)
-    prefix = environment_from(requirements, base, Path(kept).expanduser() if kept else default_cache())
+    folder = Path(kept).expanduser() if kept else default_cache()
+    prefix = environment_from(requirements, base, folder, also)
     return Environment(prefix / "bin" / "python", _variables(prefix, os.environ))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from naiad.backends.python.commands import run_command
+from naiad.backends.environments.commands import run_command
 from naiad.errors import ModelLoadError
 
 OLDEST = (3, 8)
@@ -92,7 +92,7 @@ def find(version: str, needs_numpy: bool) -> Interpreter:
 def without_numpy(found: Interpreter) -> ModelLoadError:
     """The error for an interpreter that models cannot use because numpy is missing."""
     return ModelLoadError(
-        f"numpy is missing in Python {found.label}, and a Python model cannot do without; run: {found.path} -m pip "
+        f"numpy is missing in Python {found.label}, and a model's process cannot do without; run: {found.path} -m pip "
         "install numpy"
     )
 
