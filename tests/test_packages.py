@@ -74,6 +74,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "backends.shared": ("config", "tensor"),
     "backends.builtin": ("backend_api", "backends.python", "backends.shared", "config.spec", "request"),
     "backends.onnx": ("backend_api", "backends.shared", "config", "tensor"),
+    "backends.tensorflow": ("backend_api", "backends.shared", "config", "tensor"),
     "backends.torch": ("backend_api", "backends.shared", "config.spec"),
     "backends.python": (
         *("backend_api", "backends.shared", "config", "execution.worker", "telemetry.metrics", "worker.ipc"),

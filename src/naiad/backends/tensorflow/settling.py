@@ -1,0 +1,56 @@
+"""The first runs of a model, before it is ready."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from naiad.backends.tensorflow.instance import FeedPlan, GraphCalls
+    from naiad.config.spec import ModelSpec, TensorSpec
+
+log = logging.getLogger("naiad")
+
+# XLA compiles what it sees for the second time.
+_COMPILING_RUNS: Final = 2
+# Batches of every size are compiled up to here; of larger ones, every doubling.
+_ALL_SIZES: Final = 32
+
+
+def settle(calls: GraphCalls, spec: ModelSpec, plan: FeedPlan, compiles: bool) -> None:
+    """Run on zeros, so that no request waits for kernels to be made or, with XLA, for a batch size to be compiled.
+
+    Open axes get the size 1. A model that refuses zeros is left to its first requests, and so is one whose batches are
+    not plain rows.
+    """
+    if spec.assembly is not None:
+        return
+    sizes = _batch_sizes(spec.max_batch_size, compiles)
+    try:
+        for rows in sizes:
+            zeros = [_zeros(spec.inputs[name], rows, name in plan.scalars) for name in spec.inputs]
+            for _ in range(_COMPILING_RUNS if compiles else 1):
+                calls.whole(*zeros)
+    except Exception as error:
+        log.info("model '%s' does not run on zeros and prepares itself in its first requests: %s", spec.name, error)
+
+
+def _batch_sizes(most: int, all_of_them: bool) -> Iterable[int]:
+    """The numbers of rows to run; 0 for a model without a batch axis."""
+    if not most or not all_of_them:
+        return (min(most, 1),)
+    doubled = (1 << bits for bits in range(_ALL_SIZES.bit_length(), most.bit_length()))
+    return sorted({*range(1, min(most, _ALL_SIZES) + 1), *doubled, most})
+
+
+def _zeros(tensor: TensorSpec, rows: int, is_scalar: bool) -> np.ndarray[Any, Any]:
+    dims = () if is_scalar else tensor.dims if tensor.reshape is None else tensor.reshape
+    shape = tuple(1 if dim == -1 else dim for dim in dims)
+    shape = (rows, *shape) if rows else shape
+    if tensor.dtype.is_bytes:
+        return np.full(shape, b"", np.object_)
+    return np.zeros(shape, tensor.dtype.numpy)
