@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from naiad.backend_api.backend import Arrays, Instance
-from naiad.backends.tensorflow.session import LoadedGraph, failure_text
+from naiad.backends.tensorflow.session import LoadedGraph, failure_text, return_memory
 from naiad.errors import BackendError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class GraphCalls:
         self._partial.clear()
         del self.whole
         self.graph.close()
+        del self.graph
+        return_memory()
 
     def _prepare(self, names: Sequence[str]) -> Callable[..., list[Any]]:
         feeds = [self.plan.inputs[name] for name in names]
