@@ -16,18 +16,14 @@ from naiad.backends import registry
 from naiad.config.freeze import freeze
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, ConfigError, InvalidArgumentError, ModelLoadError
-from naiad.tensor.dtypes import BY_WIRE
 from support import tensorflow_models as models
 from support.backend_contract import (
-    BackendContract,
-    Case,
     assert_same,
     config,
     context,
     group,
     running,
     started,
-    values,
 )
 
 NAME = "tensorflow"
@@ -72,17 +68,6 @@ def refusal(path: Path, text: str, **settings: str) -> str:
     with pytest.raises(ModelLoadError) as caught, started(NAME, context(path, **settings), spec(text)):
         pass
     return str(caught.value)
-
-
-class TestContract(BackendContract):
-    name = NAME
-    wires = tuple(BY_WIRE)
-
-    def echo(self, folder: Path, wire: str, rows: int) -> Case:
-        path = models.echo(folder / "model.savedmodel", wire)
-        a, b = values(wire, (rows, 3), 1), values(wire, (rows, 3), 2)
-        text = ECHO.format(BY_WIRE[wire].config)
-        return Case(context(path), spec(text), {"A": a, "B": b}, {"X": a, "Y": b})
 
 
 # Completion

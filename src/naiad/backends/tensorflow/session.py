@@ -99,9 +99,14 @@ def _call_nothing() -> Callable[[], object]:
 
 def return_memory() -> None:
     """Give memory that the C library keeps after a session was closed back to the system; elsewhere do nothing."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    trim = getattr(_c_library(), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+@cache
+def _c_library() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 def prepare_framework() -> None:
