@@ -69,7 +69,9 @@ class Answer:
 
 def main() -> int:
     """Run the demo; the exit status is described by ``scripts/demo --help``."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    # SIGINT too: Python leaves it ignored where it was, as in a background job of a script.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     options = _options()
     try:
         return run(options)
@@ -166,9 +168,9 @@ def _show_how_to_go_on(url: str, models: list[DemoModel], repository: Path) -> N
 
 
 def _serve_on(server: DemoServer) -> None:
-    print("\nServing until Ctrl-C.", flush=True)
-    server.show_log = True
     try:
+        print("\nServing until Ctrl-C.", flush=True)
+        server.show_log = True
         server.wait()
     except KeyboardInterrupt:
         print("\nstopping the server", flush=True)

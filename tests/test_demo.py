@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -102,6 +103,33 @@ def test_demo_answers_and_ends(tmp_path: Path) -> None:
     assert done.stdout.endswith(
         "The server has stopped. Without --once it goes on, and the demo shows how to ask it.\n"
     )
+
+
+@pytest.mark.slow
+def test_demo_stops_on_ctrl_c_where_the_signal_was_ignored(tmp_path: Path) -> None:
+    """As in a background job of a script, such as a run of these tests."""
+    demo = [str(ROOT / "scripts/demo"), "--http-port", "0", "--models", str(tmp_path / "models")]
+    with subprocess.Popen(
+        ["bash", "-c", 'trap "" INT; exec "$@"', "bash", *demo],
+        env={**os.environ, "NAIAD_VENV": sys.prefix},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        try:
+            said = ""
+            while "Serving until Ctrl-C." not in said:
+                line = running.stdout.readline()
+                assert line, said
+                said += line
+            running.send_signal(signal.SIGINT)
+            rest = running.stdout.read()
+        finally:
+            # It stops its server; nothing happens to one that has ended.
+            running.terminate()
+    assert running.returncode == 0, rest
+    assert "stopping the server" in rest
 
 
 def test_demo_says_that_a_port_is_taken(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from naiad.tensor.dtypes import BY_CONFIG, BY_WIRE
 from naiad.testing import wait_until
 from support.backend_contract import BackendContract, Case, context, spec, values
 from support.framework import FAILING_INDEX, Framework, Pair, Signature, Tensor
-from support.framework_server import CALL_S, ONE, FrameworkServer, Write, same
+from support.framework_server import CALL_S, ONE, FrameworkServer, Write, framework_server, same
 
 Test = TypeVar("Test", bound=Callable[..., object])
 OUTSIDE = ("process", "shared")
@@ -79,10 +79,13 @@ class FrameworkContract:
         modes = [mode for mode in framework.modes if mode in getattr(test, "modes", framework.modes)]
         if "served" in metafunc.fixturenames:
             metafunc.parametrize("served", [pytest.param(m, marks=marks) for m in modes], indirect=True, scope="class")
+        if "mode" in metafunc.fixturenames:
+            metafunc.parametrize("mode", modes)
         if "damage" in metafunc.fixturenames:
             metafunc.parametrize("damage", sorted(framework.broken))
         if "group" in metafunc.fixturenames:
-            metafunc.parametrize("group", framework.datatypes, ids=_group_name)
+            # A framework without an identity is skipped for that reason, not for want of parameters.
+            metafunc.parametrize("group", framework.datatypes or [()], ids=_group_name)
 
     # Loading
 
@@ -290,10 +293,21 @@ class FrameworkContract:
     @only(*OUTSIDE)
     def test_a_killed_process_is_replaced(self, served: FrameworkServer) -> None:
         signature = network(served)
-        self._assert_exact(served, "network", signature, 1)
+        given = random_inputs(signature, 1, 0)
+        expected = served.infer("network", given)
         killed = served.processes()
         for process in killed:
+            # So that none of the requests has its response before the kill.
+            process.suspend()
+        waits = [served.begin("network", given) for _ in range(20)]
+        for process in killed:
             process.kill()
+        for wait in waits:
+            try:
+                assert same(wait(), expected)
+            except grpc.RpcError as error:
+                # Those that ran: whether they may run twice is the caller's to say.
+                assert error.code() == grpc.StatusCode.UNAVAILABLE, error.details()
         wait_until(lambda: not set(killed) & set(served.processes()), CALL_S, "the processes end")
         served.wait_settled()
         self._assert_exact(served, "network", signature, 2)
@@ -328,22 +342,28 @@ class FrameworkContract:
 
     @pytest.mark.slow
     @pytest.mark.timeout(600)
-    def test_reloads_do_not_grow_the_server(self, served: FrameworkServer) -> None:
-        """A reload of 280 KB of weights, 100 times; where each starts a process, 10 times."""
-        network(served)
-        hidden = 10_000 if "memory" not in served.framework.lacks else HIDDEN
-        signature = served.write("again", writes(served.framework, hidden=hidden))
+    def test_reloads_do_not_grow_the_server(self, mode: str, tmp_path: Path) -> None:
+        """After 20 reloads of 280 KB of weights come 100; where each starts a process, 8 come after 2.
 
-        def reload() -> int:
-            served.load("again")
-            self._assert_close_run(served, "again", signature)
-            served.unload("again")
-            return served.private_memory_bytes()
+        With one arena for all threads: otherwise the allocator keeps some memory for each thread that loads, a few MiB
+        in all.
+        """
+        hidden = HIDDEN if "memory" in self.framework.lacks else 10_000
+        with framework_server(self.framework, mode, tmp_path, MALLOC_ARENA_MAX="1") as served:
+            network(served)
+            signature = served.write("again", writes(self.framework, hidden=hidden))
 
-        first = reload()
-        for _ in range(10 if served.mode == "process" else 100):
-            last = reload()
-        assert last <= 1.02 * first, f"{first / MIB:.1f} MiB became {last / MIB:.1f} MiB"
+            def reload() -> int:
+                served.load("again")
+                self._assert_close_run(served, "again", signature)
+                served.unload("again")
+                return served.memory_bytes()
+
+            before, after = (2, 8) if mode == "process" else (20, 100)
+            first = max(reload() for _ in range(before))
+            # Garbage is collected now and then.
+            last = min([reload() for _ in range(after)][-5:])
+            assert last <= 1.02 * first, f"{first / MIB:.1f} MiB became {last / MIB:.1f} MiB"
 
     # What the tests share
 
@@ -493,7 +513,7 @@ def model_of(group: tuple[str, ...]) -> str:
 
 
 def _group_name(group: tuple[str, ...]) -> str:
-    return group[0] if len(group) == 1 else f"{group[0]}-and-{len(group) - 1}"
+    return group[0] if len(group) == 1 else f"{group[0]}-and-{len(group) - 1}" if group else "none"
 
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:

@@ -28,8 +28,19 @@ def model(repository: Path, name: str, text: str) -> Path:
     return folder
 
 
-def check(*paths: Path, settings: Mapping[str, Mapping[str, str]] | None = None, complete: bool = True) -> int:
-    return run(paths, disable_auto_complete=not complete, model_config_name="", backend_config=settings or {})
+def check(
+    *paths: Path,
+    settings: Mapping[str, Mapping[str, str]] | None = None,
+    complete: bool = True,
+    gpu_fallback: bool = False,
+) -> int:
+    return run(
+        paths,
+        disable_auto_complete=not complete,
+        model_config_name="",
+        gpu_fallback=gpu_fallback,
+        backend_config=settings or {},
+    )
 
 
 def onnx_model(path: Path) -> None:
@@ -71,6 +82,37 @@ def test_every_problem_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
     assert f"  {other}:6: 'model_operations.op_library_filename' of model 'rules' asks for custom operator" in shown
     assert shown.endswith("3 models checked: 1 ok, 2 with problems (4 problems)\n")
+
+
+def test_settings_without_effect_are_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = 'parameters { key: "gpu_mem_limit" value { string_value: "1000" } }\n'
+    text += 'parameters { key: "team" value { string_value: "vision" } }\n'
+    file = model(tmp_path, "relu", text) / "config.pbtxt"
+    onnx_model(tmp_path / "relu" / "1" / "model.onnx")
+    assert check(tmp_path) == 0
+    assert capsys.readouterr().err == (
+        f"warning: {file}:1: parameter 'gpu_mem_limit' of model 'relu' has no effect: it needs a GPU, and no instance "
+        "group of the model is on one\n"
+        f"warning: {file}:2: parameter 'team' of model 'relu' is unknown to the backend 'onnxruntime' and has no "
+        "effect\n"
+    )
+
+
+def test_gpu_fallback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "instance_group [ { kind: KIND_GPU count: 2 gpus: [ 0 ] } ]\n"
+    text += 'optimization { execution_accelerators { gpu_execution_accelerator { name: "tensorrt" } } }\n'
+    file = model(tmp_path, "relu", text) / "config.pbtxt"
+    onnx_model(tmp_path / "relu" / "1" / "model.onnx")
+    assert check(tmp_path) == 1
+    capsys.readouterr()
+    assert check(tmp_path, gpu_fallback=True) == 0
+    shown = capsys.readouterr()
+    assert 'instance_group {\n    name: "relu_0"\n    kind: KIND_CPU\n    count: 2\n  }\n' in shown.out
+    assert shown.err == (
+        f"warning: {file}:1: instance group 0 of model relu has kind KIND_GPU, and runs as KIND_CPU because of "
+        "--gpu-fallback=cpu\n"
+        f"warning: {file}:2: accelerator 'tensorrt' of model relu is left out because of --gpu-fallback=cpu\n"
+    )
 
 
 def test_a_warm_up_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -34,8 +35,9 @@ def completed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Completed:
 
 
 def test_bash_completes_commands_and_options(completed: Completed) -> None:
-    assert completed("naiad", "") == ["serve", "check", "completion", "--help", "--version"]
+    assert completed("naiad", "") == ["serve", "check", "explain", "completion", "--help", "--version"]
     assert completed("naiad", "ch") == ["check"]
+    assert completed("naiad", "explain", "--fi") == ["--field"]
     assert completed("naiad", "serve", "--http-p") == ["--http-port", "--http-port-serves-grpc"]
     assert completed("naiad", "check", "--http-p") == []
     assert completed("naiad", "completion", "") == list(SHELLS)
@@ -53,6 +55,72 @@ def test_bash_completes_files(completed: Completed, tmp_path: Path) -> None:
     assert completed("naiad", "serve", "mod") == ["models"]
     assert completed("naiad", "serve", "my") == ["my models"]
     assert completed("naiad", "check", "--model-repository", "=", "mod") == ["models"]
+
+
+def test_bash_completes_values_where_an_option_is_one_word(completed: Completed, tmp_path: Path) -> None:
+    """As it is without "=" in ``COMP_WORDBREAKS``."""
+    (tmp_path / "models").mkdir()
+    assert completed("naiad", "serve", "--log-format=I") == ["--log-format=ISO8601"]
+    assert completed("naiad", "check", "--model-repository=mod") == ["--model-repository=models"]
+
+
+# The key ^K keeps the line and ends the shell. The first command has run when the second line is typed.
+ZSH_WITH_KEYS = r"""
+zmodload zsh/zpty
+zpty shell zsh -fi
+zpty -w shell 'autoload -U compinit && compinit -u -D; source $SCRIPT
+keep() { print -r -- $BUFFER >$KEPT; exit }; zle -N keep; bindkey "^K" keep; print REA''DY'
+zpty -r shell said '*READY*'
+zpty -n -w shell "$1"$'\t\v'
+while zpty -r shell said; do :; done
+"""
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        ("naiad ch", "naiad check "),
+        ("naiad serve --http-port-s", "naiad serve --http-port-serves-grpc "),
+        ("naiad check --http-port-s", "naiad check --http-port-s"),
+        ("naiad serve --log-format I", "naiad serve --log-format ISO8601 "),
+        ("naiad serve --log-format=I", "naiad serve --log-format=ISO8601 "),
+        ("naiad check --model-repository mod", "naiad check --model-repository models "),
+        ("naiad completion z", "naiad completion zsh "),
+    ],
+)
+def test_zsh_completes_what_is_typed(typed: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "zsh"]) == 0
+    script, kept = tmp_path / "naiad.zsh", tmp_path / "kept"
+    script.write_text(capsys.readouterr().out)
+    (tmp_path / "models").mkdir()
+    environment = {**os.environ, "SCRIPT": str(script), "KEPT": str(kept)}
+    command = ["zsh", "-fc", ZSH_WITH_KEYS, "zsh", typed]
+    subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, timeout=60, check=True)
+    assert kept.read_text() == f"{line}\n"
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes_what_is_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "fish"]) == 0
+    script = tmp_path / "naiad.fish"
+    script.write_text(capsys.readouterr().out)
+    (tmp_path / "models").mkdir()
+    environment = {**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+
+    def completed(typed: str) -> list[str]:
+        command = ["fish", "-c", "source $argv[1]; complete --do-complete $argv[2]", str(script), typed]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")
+        return [line.partition("\t")[0] for line in done.stdout.splitlines()]
+
+    assert completed("naiad ch") == ["check"]
+    assert completed("naiad serve --http-p") == ["--http-port", "--http-port-serves-grpc"]
+    assert completed("naiad check --http-p") == []
+    assert completed("naiad serve --log-format ") == ["default", "ISO8601"]
+    assert completed("naiad serve --log-format=I") == ["--log-format=ISO8601"]
+    assert completed("naiad check --model-repository mod") == ["models/"]
+    assert sorted(completed("naiad completion ")) == sorted(SHELLS)
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -134,10 +134,13 @@ def test_every_unknown_name_is_reported() -> None:
         ('input [\n  { name: "A"  # the }\n]\n', "; the '{' of line 2 is not closed before the ']' of line 3"),
         ('input [ { name: "[",\n dims: [ 1, 2 } ]', "; the '[' of line 2 is not closed before the '}' of line 2"),
         ("max_batch_size: 3\n}\n", "; the '}' of line 2 closes nothing"),
+        ("instance group [ { count: 2 } ]", "; a field's name is one word, did you mean 'instance_group'?"),
+        ("input { data type: TYPE_FP32 }", "; a field's name is one word, did you mean 'data_type'?"),
+        ("dynamic_batchin { max_queue_delay }", "; did you mean 'dynamic_batching'?"),
         ("version_policy {\n  latest <\n    num_versions: 1\n}\n", "; the '<' of line 2 is not closed before"),
     ],
 )
-def test_a_bracket_without_its_other_is_named(text: str, words: str) -> None:
+def test_a_syntax_error_has_a_hint(text: str, words: str) -> None:
     """After the words of protobuf's own parser, which see only where it gave up."""
     with pytest.raises(ConfigProblemsError) as error:
         parse_config(text, ConfigFormat.PBTXT)

@@ -252,7 +252,7 @@ CASES = {
     ],
     BASE + "instance_group { kind: KIND_GPU }": [
         "instance group m_0 of model m has kind KIND_GPU but no GPUs are available: write KIND_CPU, or KIND_AUTO for a "
-        "GPU where there is one"
+        "GPU where there is one, or start the server with --gpu-fallback=cpu"
     ],
     BASE + 'instance_group { profile: "1" }': [
         "instance group m_0 of model m specifies 'profile', which only the TensorRT platform knows"

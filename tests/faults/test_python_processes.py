@@ -112,8 +112,16 @@ def test_a_process_that_was_stopped_is_replaced(client: Client) -> None:
         ("signal.raise_signal(signal.SIGINT)", ""),
         ("if not os.fork(): os._exit(0)", ""),
         ("import subprocess; subprocess.run(['true'], check=True)", ""),
+        # It leads its process group, and such a process cannot begin a session; what it starts can.
+        ("os.setsid()", "PermissionError"),
+        ("os.setpgrp(); assert os.getpgrp() == os.getpid()", ""),
+        ("import subprocess; subprocess.run(['true'], check=True, start_new_session=True)", ""),
+        ("if not os.fork(): os.setsid(); os._exit(0)", ""),
     ],
-    ids=["recursion", "interrupt", "generator exit", "SIGTERM", "SIGINT", "fork", "program"],
+    ids=[
+        *("recursion", "interrupt", "generator exit", "SIGTERM", "SIGINT", "fork", "program"),
+        *("session", "group", "session of a program", "session of a fork"),
+    ],
 )
 @pytest.mark.usefixtures("others_go_on")
 def test_what_a_process_survives(client: Client, do: str, text: str) -> None:

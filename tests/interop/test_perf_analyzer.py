@@ -1,4 +1,4 @@
-"""The official load generator. It is no package: ``NAIAD_PERF_ANALYZER`` names it, or it is on the path."""
+"""The official load generator: ``NAIAD_PERF_ANALYZER`` names it, or it is on the path. ``scripts/test`` installs it."""
 
 from __future__ import annotations
 

@@ -236,20 +236,58 @@ def test_a_member_that_cannot_be_loaded_says_why(server: RunningServer, reposito
     assert "no luck" in answer.error
 
 
-def test_a_member_that_fits_no_more_takes_its_ensemble_along(server: RunningServer) -> None:
-    load(server, "pair")
-    other = json.dumps(
+def identity_as_json(data_type: str = "TYPE_INT32", max_batch_size: int = 8) -> str:
+    return json.dumps(
         {
             "backend": "identity",
-            "max_batch_size": 8,
-            "input": [{"name": "INPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
-            "output": [{"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
+            "max_batch_size": max_batch_size,
+            "input": [{"name": "INPUT0", "data_type": data_type, "dims": [-1]}],
+            "output": [{"name": "OUTPUT0", "data_type": data_type, "dims": [-1]}],
         }
     )
-    assert load(server, "other", config=other).status == 200
+
+
+def test_a_member_that_fits_no_more_takes_its_ensemble_along(server: RunningServer) -> None:
+    load(server, "pair")
+    assert load(server, "other", config=identity_as_json("TYPE_FP32")).status == 200
     assert server.infer("pair", ROW).status == 404
     assert "inconsistent data type" in states(server)["pair"][1]
     assert server.get("/v2/health/ready").status == 400
+
+
+def test_a_load_without_a_change_leaves_an_ensemble_as_its_members_left_it(
+    server: RunningServer, repository: Path
+) -> None:
+    load(server, "outer")
+    # This one fits, so the ensemble goes on as it is, with its statistics.
+    assert load(server, "other", config=identity_as_json(max_batch_size=16)).status == 200
+    assert is_answered(server)
+    assert load(server, "pair").status == 200
+    assert server.statistics("pair")["inference_stats"]["success"]["count"] == 1
+    assert load(server, "other", config=identity_as_json("TYPE_FP32")).status == 200
+    left = states(server)
+    assert left["pair"][0] == "UNAVAILABLE" and "inconsistent data type" in left["pair"][1]
+    for _ in range(2):
+        assert load(server, "pair").status == 200
+        assert states(server) == left
+        assert not is_answered(server)
+    # A change of the ensemble is tried, and so is a load after an unload.
+    config = repository / "pair" / "config.pbtxt"
+    config.write_text(f"{config.read_text()}\n# written again\n")
+    for _ in range(2):
+        answer = load(server, "pair")
+        assert answer.status == 400 and "inconsistent data type" in answer.error
+    assert load(server, "other", config=identity_as_json()).status == 200
+    assert is_answered(server, "pair") and is_answered(server, "outer")
+
+
+def test_a_member_that_serves_is_not_loaded_with_its_ensemble(server: RunningServer, repository: Path) -> None:
+    load(server, "pair")
+    (repository / "other" / "config.pbtxt").write_text(identity(max_batch_size=16))
+    for name, batch in (("pair", 8), ("other", 16)):
+        assert load(server, name).status == 200
+        assert server.get("/v2/models/other/config").json()["max_batch_size"] == batch
+        assert is_answered(server)
 
 
 def test_a_changed_repository_is_followed(tmp_path: Path, repository: Path) -> None:

@@ -15,7 +15,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from naiad.backend_api.backend import Arrays
 from naiad.tensor.bytes_codec import decode_bytes, encode_bytes
 from naiad.tensor.dtypes import BY_NUMPY, BY_WIRE
-from naiad.testing import RunningServer, serving, wait_until, write_model
+from naiad.testing import RunningServer, server_environment, serving, wait_until, write_model
 from support.framework import Framework, Signature
 
 CALL_S = 60.0
@@ -142,6 +142,11 @@ class FrameworkServer:
         """The processes of the models."""
         return list(psutil.Process(self.server.process.pid).children())
 
+    def memory_bytes(self) -> int:
+        """The resident memory of the server and of the processes of its models."""
+        found = [psutil.Process(self.server.process.pid), *self.processes()]
+        return sum(int(process.memory_info().rss) for process in found)
+
     def private_memory_bytes(self) -> int:
         """The private memory of the server and of the processes of its models."""
         found = [psutil.Process(self.server.process.pid), *self.processes()]
@@ -149,12 +154,19 @@ class FrameworkServer:
 
 
 @contextmanager
-def framework_server(framework: Framework, mode: str, folder: Path) -> Iterator[FrameworkServer]:
-    """A server without models, whose models of this framework will run in ``mode``."""
+def framework_server(framework: Framework, mode: str, folder: Path, **variables: str) -> Iterator[FrameworkServer]:
+    """A server without models, whose models of this framework will run in ``mode``.
+
+    ``variables`` are added to its environment.
+    """
     (folder / "models").mkdir()
     setting = f"{framework.name},execution={mode}"
     arguments = ("--model-repository", folder / "models", "--model-control-mode=explicit", "--backend-config", setting)
-    with serving(folder / "log", *arguments) as server, grpc.insecure_channel(server.grpc_url) as channel:
+    environment = {**server_environment(), **variables}
+    with (
+        serving(folder / "log", *arguments, env=environment) as server,
+        grpc.insecure_channel(server.grpc_url) as channel,
+    ):
         yield FrameworkServer(framework, mode, server, folder, channel)
 
 

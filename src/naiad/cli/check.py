@@ -55,6 +55,7 @@ def run(
     *,
     disable_auto_complete: bool,
     model_config_name: str,
+    gpu_fallback: bool,
     backend_config: Mapping[str, Mapping[str, str]],
     repoagent_directory: str = "",
     mirror: str = "",
@@ -67,6 +68,7 @@ def run(
     Each version that a server would load is loaded into its framework once, and released.
 
     Args:
+        gpu_fallback: ``--gpu-fallback=cpu``.
         backend_config: ``--backend-config`` settings by backend, those of all backends under "".
         repoagent_directory: the folder of repository agents.
         mirror: ``--model-repository-mirror``; like ``mirror_size`` it applies to addresses only.
@@ -78,6 +80,7 @@ def run(
         lambda backend: {**backend_config.get("", {}), **backend_config.get(backend, {})},
         auto_complete=not disable_auto_complete,
         model_config_name=model_config_name,
+        gpu_fallback=gpu_fallback,
         agents=AgentDirectory(Path(repoagent_directory)),
     )
     with ExitStack() as stack:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from naiad.cli.explain_options import FLAGS, OWN_OPTIONS
 from naiad.options import CHECK_OPTIONS, OPTIONS, Option
 
 _HELP: Final = """\
@@ -19,12 +20,17 @@ Prints a script for the shell, which then completes commands, options and their 
   fish  naiad completion fish | source       in ~/.config/fish/config.fish
 """
 
-# The words of an option end at "=" in bash, which makes "=" a word of its own. File names are split at line ends alone,
-# since they may contain spaces.
+# bash makes "=" a word of its own between an option and its value. In zsh, and in bash without "=" in COMP_WORDBREAKS,
+# the three are one word, so that ``start`` comes before each value. File names are split at line ends alone, since they
+# may contain spaces.
 _BASH: Final = """\
 _naiad() {
-    local word=${COMP_WORDS[COMP_CWORD]} option=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]}
-    if [[ $word == = ]]; then
+    local word=${COMP_WORDS[COMP_CWORD]} option=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]} start=
+    if [[ $word == --*=* ]]; then
+        option=${word%%=*}
+        start=$option=
+        word=${word#*=}
+    elif [[ $word == = ]]; then
         word=
     elif [[ $option == = ]]; then
         option=${COMP_WORDS[COMP_CWORD-2]}
@@ -40,6 +46,7 @@ _naiad() {
     if [[ $word == -* ]]; then
         case $command in
             check) COMPREPLY=($(compgen -W '@CHECK@' -- "$word")) ;;
+            explain) COMPREPLY=($(compgen -W '@EXPLAIN@' -- "$word")) ;;
             completion) ;;
             *) COMPREPLY=($(compgen -W '@SERVE@' -- "$word")) ;;
         esac
@@ -51,7 +58,7 @@ _naiad() {
     fi
     compopt -o filenames 2>/dev/null || :
     local IFS=$'\\n'
-    COMPREPLY=($(compgen -f -- "$word"))
+    COMPREPLY=($(compgen -P "$start" -f -- "$word"))
 }
 complete -F _naiad naiad
 """
@@ -75,15 +82,18 @@ def completion(argv: Sequence[str]) -> int:
 
 
 def _bash() -> str:
-    values = "\n".join(
-        f"        {'|'.join(_flags(option))}) COMPREPLY=($(compgen -W '{' '.join(values)}' -- \"$word\")); return ;;"
-        for option in OPTIONS
-        if (values := _values(option))
+    offered = ((option, values) for option in OPTIONS if (values := _values(option)))
+    cases = "\n".join(
+        f"        {'|'.join(_flags(option))})\n"
+        f'            COMPREPLY=($(compgen -P "$start" -W \'{" ".join(values)}\' -- "$word"))\n'
+        "            return ;;"
+        for option, values in offered
     )
     return (
         _BASH.replace("@COMMANDS@", " ".join((*_commands(), "--help", "--version")))
-        .replace("@VALUES@", values)
+        .replace("@VALUES@", cases)
         .replace("@CHECK@", " ".join(_all_flags(CHECK_OPTIONS)))
+        .replace("@EXPLAIN@", " ".join((*_all_flags(CHECK_OPTIONS), *OWN_OPTIONS)))
         .replace("@SERVE@", " ".join(_all_flags(OPTIONS)))
         .replace("@SHELLS@", " ".join(SHELLS))
     )
@@ -101,10 +111,13 @@ def _fish_lines() -> Iterator[str]:
     for name, summary in _commands().items():
         yield f"complete -c naiad -n __fish_use_subcommand -f -a {name} -d {shlex.quote(summary)}"
     yield f"complete -c naiad -n '__fish_seen_subcommand_from completion' -f -a {shlex.quote(' '.join(SHELLS))}"
-    for command, options in (("serve", OPTIONS), ("check", CHECK_OPTIONS)):
+    for command, options in (("serve", OPTIONS), ("check", CHECK_OPTIONS), ("explain", CHECK_OPTIONS)):
         for option in options:
             for flag in _flags(option):
                 yield _fish_option(command, option, flag.removeprefix("--"))
+    for flag, text in OWN_OPTIONS.items():
+        line = f"complete -c naiad -n '__fish_seen_subcommand_from explain' -l {flag[2:]} -d {shlex.quote(text)}"
+        yield line if flag in FLAGS else f"{line} -r"
 
 
 def _fish_option(command: str, option: Option, name: str) -> str:

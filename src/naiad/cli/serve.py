@@ -57,6 +57,7 @@ def _check(options: ServerOptions) -> int:
         (*options.model_repository, *options.paths),
         disable_auto_complete=options.disable_auto_complete_config,
         model_config_name=options.model_config_name,
+        gpu_fallback=options.gpu_fallback == "cpu",
         backend_config=options.backend_settings,
         repoagent_directory=options.repoagent_directory,
         mirror=options.model_repository_mirror,

@@ -66,6 +66,19 @@ def is_repeated(field: Any) -> bool:
     return bool(field.label == field.LABEL_REPEATED)
 
 
+@cache
+def field_names(message: str) -> frozenset[str]:
+    """The names of all fields of the message called ``message`` and of the messages within it."""
+    found: dict[str, Any] = {}
+    waiting = [message_class(message).DESCRIPTOR]
+    while waiting:
+        descriptor = waiting.pop()
+        if descriptor.full_name not in found:
+            found[descriptor.full_name] = descriptor
+            waiting += [field.message_type for field in descriptor.fields if field.message_type is not None]
+    return frozenset(field.name for descriptor in found.values() for field in descriptor.fields)
+
+
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(name)

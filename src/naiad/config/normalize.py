@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from naiad.config.complete import PYTHON_RUNTIME, is_ensemble
 from naiad.config.messages import enum_type
+from naiad.config.problems import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 DEFAULT_SEQUENCE_IDLE_US = 1_000_000
 # The reference runs two instances of these on the CPU unless the configuration says otherwise.
@@ -28,6 +29,27 @@ def normalize(config: Any, gpu_count: int = 0) -> None:
         return
     _pinned_memory(config)
     _instance_groups(config, gpu_count)
+
+
+def move_to_processor(config: Any) -> Iterator[Violation]:
+    """Turn instance groups of KIND_GPU into KIND_CPU and drop GPU accelerators; yields what was changed and where."""
+    kinds = enum_type("ModelInstanceGroup.Kind")
+    for index, group in enumerate(config.instance_group):
+        if group.kind != kinds.Value("KIND_GPU"):
+            continue
+        group.kind = kinds.Value("KIND_CPU")
+        del group.gpus[:]
+        name = f"{group.name or index} of model {config.name}"
+        message = f"instance group {name} has kind KIND_GPU, and runs as KIND_CPU because of --gpu-fallback=cpu"
+        yield Violation(f"instance_group[{index}].kind", message)
+    accelerators = config.optimization.execution_accelerators
+    for index, accelerator in enumerate(accelerators.gpu_execution_accelerator):
+        path = f"optimization.execution_accelerators.gpu_execution_accelerator[{index}]"
+        yield Violation(
+            path, f"accelerator '{accelerator.name}' of model {config.name} is left out because of --gpu-fallback=cpu"
+        )
+    if accelerators.gpu_execution_accelerator:
+        del accelerators.gpu_execution_accelerator[:]
 
 
 def _version_policy(config: Any) -> None:

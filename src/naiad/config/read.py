@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf import json_format, text_format
 
 from naiad.config.inspect import Inspection, inspect
-from naiad.config.messages import message_class
+from naiad.config.messages import field_names, message_class
 from naiad.config.parsing.entries import EntrySyntaxError
 from naiad.config.parsing.json import read_json_entries
 from naiad.config.parsing.single_values import with_lists
-from naiad.config.parsing.text import misplaced_bracket, read_text_entries
+from naiad.config.parsing.suggest import did_you_mean
+from naiad.config.parsing.text import misplaced_bracket, read_text_entries, split_name
 from naiad.config.parsing.yaml import read_yaml_entries
 from naiad.config.problems import ConfigProblemsError, Origin
 from naiad.errors import ConfigError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from naiad.config.source import ModelSource
 
 MAX_CONFIG_BYTES = 1 << 20
+_UNKNOWN = re.compile(r'has no field named "(\w+)"')
 # A text first, so that nothing within one is taken for a key.
 _BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)([A-Za-z_]\w*)\s*:', re.DOTALL)
 
@@ -91,7 +93,7 @@ def find_config_file(directory: Path, model_config_name: str = "") -> Path | Non
     return present[0] if present else None
 
 
-def parse_config(text: str, form: ConfigFormat, file: Path | None = None) -> ReadConfig:
+def parse_config(text: str, config_format: ConfigFormat, file: Path | None = None) -> ReadConfig:
     """The configuration that ``text`` holds.
 
     Raises:
@@ -99,10 +101,10 @@ def parse_config(text: str, form: ConfigFormat, file: Path | None = None) -> Rea
     """
     config = message_class("ModelConfig")()
     try:
-        if form is ConfigFormat.PBTXT:
+        if config_format is ConfigFormat.PBTXT:
             inspection = _parse_pbtxt(text, config, file)
         else:
-            inspection = _parse_data(text, form, config, file)
+            inspection = _parse_data(text, config_format, config, file)
     except EntrySyntaxError as error:
         raise ConfigProblemsError([ConfigError(str(error), file, error.line)]) from None
     lines = {path: line for path, (line, _) in inspection.places.items()}
@@ -115,12 +117,18 @@ def _parse_pbtxt(text: str, config: Any, file: Path | None) -> Inspection:
         inspection = inspect(read_text_entries(text), config.DESCRIPTOR, is_text=True)
     except EntrySyntaxError as error:
         # protobuf's own words are what users know and search for, so its parser speaks first.
-        hint = misplaced_bracket(text)
+        hint = misplaced_bracket(text) or _meant_name(text, error.line)
         _parse_text_format(text, config, Inspection(), file, hint)
         raise EntrySyntaxError(_with_hint(str(error), hint), error.line, error.column) from None
     _raise_findings(inspection, file)
     _parse_text_format(text, config, inspection, file)
     return inspection
+
+
+def _meant_name(text: str, line: int) -> str:
+    """A hint at the field that a line writes in several words; "" when there is none."""
+    name = split_name(text, line, field_names("ModelConfig"))
+    return f"a field's name is one word, did you mean '{name}'?" if name else ""
 
 
 def _with_hint(message: str, hint: str) -> str:
@@ -143,7 +151,10 @@ def _text_format_error(
     error: text_format.ParseError, inspection: Inspection, file: Path | None, hint: str
 ) -> ConfigError:
     line, column = error.GetLine(), error.GetColumn()
-    message = _with_hint(str(error), hint)
+    message = str(error)
+    if not hint and (unknown := _UNKNOWN.search(message)):
+        hint = did_you_mean(unknown[1], field_names("ModelConfig")).removeprefix(", ")
+    message = _with_hint(message, hint)
     if line is None:
         return ConfigError(message, file)
     # The place is part of the ``ConfigError``.
@@ -152,8 +163,8 @@ def _text_format_error(
     return ConfigError(f"{finding} (at '{path}')" if path else finding, file, line)
 
 
-def _parse_data(text: str, form: ConfigFormat, config: Any, file: Path | None) -> Inspection:
-    if form is ConfigFormat.JSON:
+def _parse_data(text: str, config_format: ConfigFormat, config: Any, file: Path | None) -> Inspection:
+    if config_format is ConfigFormat.JSON:
         text = _with_quoted_keys(text)
         inspection = inspect(read_json_entries(text), config.DESCRIPTOR, is_text=False)
         data = json.loads(text) if text.strip() else {}

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from naiad.config.complete import complete_fields
 from naiad.config.freeze import freeze
-from naiad.config.normalize import normalize
-from naiad.config.problems import ConfigProblemsError, Origin
+from naiad.config.normalize import move_to_processor, normalize
+from naiad.config.problems import ConfigProblemsError, Origin, Violation
 from naiad.config.read import ReadConfig, read_config
+from naiad.config.rules import parameters
 from naiad.config.unsupported import OWN_BACKENDS, backend_of_runtime, unsupported
 from naiad.config.validate import validate
 from naiad.errors import ConfigError
@@ -37,6 +38,7 @@ class PreparedConfig:
     version: int
     model_path: Path
     version_directory: Path | None
+    moved: tuple[Violation, ...] = ()
 
     @property
     def backend(self) -> str:
@@ -45,7 +47,12 @@ class PreparedConfig:
 
 
 def prepare(
-    source: ModelSource, version: int, *, model_config_name: str = "", read: ReadConfig | None = None
+    source: ModelSource,
+    version: int,
+    *,
+    model_config_name: str = "",
+    read: ReadConfig | None = None,
+    gpu_fallback: bool = False,
 ) -> PreparedConfig:
     """The configuration of one version, before its backend completes it.
 
@@ -53,6 +60,7 @@ def prepare(
         version: one of ``source.versions``.
         model_config_name: as ``read_config`` takes it.
         read: a configuration that was read before; otherwise it is read now.
+        gpu_fallback: where there is no GPU, the processor takes the place of those that the configuration names.
 
     Raises:
         ConfigError: the file cannot be read, or nothing tells which backend runs the model.
@@ -74,6 +82,7 @@ def prepare(
         version=version,
         model_path=_model_path(config, source, folder),
         version_directory=None if source.single_file is not None else folder,
+        moved=tuple(move_to_processor(config)) if gpu_fallback else (),
     )
     # No backend completes it further: it is an ensemble, or its platform is unknown.
     if not prepared.backend and (found := problems(prepared)):
@@ -125,3 +134,9 @@ def finish(prepared: PreparedConfig, *, gpu_count: int = 0) -> ModelSpec:
     if found := problems(prepared, gpu_count=gpu_count):
         raise ConfigProblemsError(found)
     return freeze(prepared.config)
+
+
+def remarks(prepared: PreparedConfig) -> list[str]:
+    """The settings of a finished configuration that do not act as written, one line each with their place."""
+    found = (*prepared.moved, *parameters.remarks(prepared.config))
+    return [prepared.origin.error(remark.message, remark.path).located() for remark in found]

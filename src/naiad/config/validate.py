@@ -14,6 +14,7 @@ from naiad.config.rules import (
     instances,
     memory,
     metrics,
+    parameters,
     routes,
     sequence,
     tensors,
@@ -49,6 +50,7 @@ def validate(
         *tensors.violations(config),
         *routes.violations(config),
         *memory.violations(config),
+        *parameters.violations(config),
     ]
     return [
         *(place.error(violation.message, violation.path) for violation in model),

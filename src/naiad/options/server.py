@@ -203,6 +203,13 @@ class ServerOptions:
         False,
         "Do not complete model configurations from the model files: each configuration has to be complete.",
     )
+    gpu_fallback: str = declare(
+        Group.MODEL_REPOSITORY,
+        choice("off", "cpu"),
+        "off",
+        "What becomes of instance groups of KIND_GPU and of GPU accelerators where there is no GPU: off refuses the "
+        "model, cpu serves it on the processor, with a warning.",
+    )
     strict_readiness: bool = declare(
         Group.MODEL_REPOSITORY,
         BOOLEAN,

@@ -16,6 +16,7 @@ from google.protobuf.json_format import MessageToJson
 from lifecycle.loading.test_warmup_samples import LONG, NOTES, notes, sample
 from naiad.errors import NaiadError, UnavailableError
 from naiad.execution.model.loaded_model import LoadedModel
+from naiad.execution.worker.instance import ProcessInstance
 from naiad.lifecycle.loading import instance_group_update as in_place
 from naiad.repository.local.overrides import Overrides
 from support import worker_models as process_models
@@ -119,6 +120,21 @@ def test_groups_that_come_with_a_request(tmp_path: Path) -> None:
     run(test())
 
 
+def test_groups_of_gpus_are_updated_on_the_processor(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with house(tmp_path, gpu_fallback=True) as found:
+            found.write("m", CONFIG + "instance_group { count: 1 kind: KIND_GPU }")
+            await found.manager.load_model("m")
+            model = found.engine.find("m", None)
+            found.write("m", CONFIG + "instance_group { count: 2 kind: KIND_GPU }")
+            await found.manager.load_model("m")
+            assert found.engine.find("m", None) is model
+            assert [group.kind for group in model.spec.instance_groups] == ["KIND_CPU"]
+            assert len(names(model)) == 2
+
+    run(test())
+
+
 def test_wrong_groups_change_nothing(tmp_path: Path) -> None:
     async def test() -> None:
         async with house(tmp_path) as found:
@@ -196,6 +212,43 @@ def test_a_process_that_leaves_answers_what_it_holds(tmp_path: Path) -> None:
     run(test())
 
 
+def test_an_instance_that_leaves_ends_with_its_last_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = """
+        def execute(self, requests):
+            while not os.path.exists(os.path.join(FOLDER, "go")):
+                time.sleep(0.01)
+            found = [pb_utils.get_input_tensor_by_name(r, "x").as_numpy() for r in requests]
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("y", x)]) for x in found]
+    """
+    monkeypatch.setattr(in_place, "END_S", 0.01)
+    is_idle, looks = ProcessInstance.is_idle, list[str]()
+
+    def look(instance: ProcessInstance) -> bool:
+        looks.append(instance.name)
+        return instance._requests.is_empty
+
+    async def test() -> None:
+        async with python_model(tmp_path, waits.replace("FOLDER", repr(str(tmp_path))), "", 2) as (found, model):
+            callers = [Caller(float(i)) for i in range(2)]
+            for busy, one in enumerate(callers, 1):
+                process_models.submit(model, one)
+                await until(lambda wanted=busy: sum(not i.is_idle for i in model._instances) == wanted)
+            monkeypatch.setattr(ProcessInstance, "is_idle", property(look))
+            await again(found, "", 1)
+            assert model.leaving == 1
+            # Long enough for whoever would look again; a look at any later time would be missed, and fail nothing.
+            await asyncio.sleep(0.2)
+            assert (model.leaving, looks) == (1, [])
+            (tmp_path / "go").touch()
+            for number, one in enumerate(callers):
+                assert (await one.outputs())["y"].tolist() == [[float(number)]]
+            await until(lambda: names(model) == ["m_0_0"])
+            assert model.leaving == 0
+            monkeypatch.setattr(ProcessInstance, "is_idle", is_idle)
+
+    run(test())
+
+
 # In its second life the second instance waits in its warm-up, and the third one in its first.
 GATED = """
     def initialize(self, args):
@@ -218,7 +271,7 @@ def test_a_process_that_ended_while_others_came_serves_when_it_is_warm_again(tmp
             loading = asyncio.ensure_future(again(found, sample(), 3))
             await until((tmp_path / "m_0_2_waits").exists)
             # The second instance has its own warm-up behind it, whose failure would end the load.
-            await until(lambda: (tmp_path / "m_0_1").exists() and model._instances[1].answers is model._events)  # type: ignore[attr-defined]
+            await until(lambda: (tmp_path / "m_0_1").exists() and model._instances[1].events is model._events)  # type: ignore[attr-defined]
             process_models.process_of(model, 1).kill()
             await until((tmp_path / "m_0_1_waits").exists)
             (tmp_path / "m_0_2_goes").touch()

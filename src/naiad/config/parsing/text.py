@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import bisect
 import re
+from collections.abc import Container
 from typing import NamedTuple
 
-from naiad.config.parsing.entries import Budget, Entry, EntrySyntaxError, ValueForm
+from naiad.config.parsing.entries import Budget, Entry, EntrySyntaxError, ValueSyntax
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n\f\v]+|\#[^\n]*)
@@ -19,6 +20,8 @@ _TOKEN = re.compile(
       | (?P<mark>[{}<>\[\]:,;])""",
     re.VERBOSE,
 )
+# Several words in front of a value, a message or a list.
+_SPACED = re.compile(r"([a-z]+(?:[ \t]+[a-z]+)+)(?=[ \t]*[:{<\[])")
 _CLOSING = {"{": "}", "<": ">"}
 _BRACKETS = {**_CLOSING, "[": "]"}
 
@@ -57,6 +60,13 @@ def misplaced_bracket(text: str) -> str:
         offset = match.end()
     # Something else is wrong where the tokens end early, in a text without its second quote say.
     return f"the '{opened[-1][0]}' of line {opened[-1][1]} is not closed" if opened and offset == len(text) else ""
+
+
+def split_name(text: str, line: int, known: Container[str]) -> str:
+    """The field that ``line`` (from 1) writes in several words, such as ``instance group``; "" when there is none."""
+    lines = text.splitlines()
+    found = _SPACED.findall(lines[line - 1]) if 0 < line <= len(lines) else []
+    return next((name for words in found if (name := "_".join(words.split())) in known), "")
 
 
 class _TextReader:
@@ -107,10 +117,10 @@ class _TextReader:
         if token.kind == "mark" and token.text in _CLOSING:
             self._next += 1
             entries = self.fields(_CLOSING[token.text], depth)
-            return Entry(name, line, column, ValueForm.MESSAGE, None, entries, listed)
+            return Entry(name, line, column, ValueSyntax.MESSAGE, None, entries, listed)
         if token.kind == "text":
-            return Entry(name, line, column, ValueForm.TEXT, self._joined_text(), (), listed)
-        return Entry(name, line, column, ValueForm.TOKEN, self._take("word").text, (), listed)
+            return Entry(name, line, column, ValueSyntax.TEXT, self._joined_text(), (), listed)
+        return Entry(name, line, column, ValueSyntax.TOKEN, self._take("word").text, (), listed)
 
     def _joined_text(self) -> str:
         parts = []

@@ -53,7 +53,8 @@ def _gpus(group: Any, gpu_count: int) -> Iterator[tuple[str, str]]:
     if gpu_count == 0:
         yield (
             "kind",
-            "has kind KIND_GPU but no GPUs are available: write KIND_CPU, or KIND_AUTO for a GPU where there is one",
+            "has kind KIND_GPU but no GPUs are available: write KIND_CPU, or KIND_AUTO for a GPU where there is one, "
+            "or start the server with --gpu-fallback=cpu",
         )
         return
     if not group.gpus:

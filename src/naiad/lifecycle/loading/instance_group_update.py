@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("naiad")
 
-LOOK_S: Final = 0.05
-"""How soon an instance that leaves is ended after its last request."""
 END_S: Final = 5.0
 """The longest time for which the response to a load waits for the end of instances that leave."""
 MAX_LEAVING: Final = 64
@@ -65,7 +63,7 @@ class InstanceGroupUpdate:
 
         def counted() -> float:
             loaded = [(v, v.model) for v in versions if isinstance(v.model, LoadedModel)]
-            pairs = [(model.spec, _regrouped(v, model, found)[1]) for v, model in loaded]
+            pairs = [(model.spec, _regrouped(v, model, found, self._settings)[1]) for v, model in loaded]
             before = sum(spec.instance_count for spec, _ in pairs)
             return sum(spec.instance_count for _, spec in pairs) / before if before else 1.0
 
@@ -134,7 +132,7 @@ class InstanceGroupUpdate:
     async def _undo(self, change: _Change) -> None:
         coming = change.regrouping.coming
         await in_thread(end, coming)
-        change.model.let_go(coming)
+        change.model.forget(coming)
         change.model.stay_with(change.before)
 
     def _switch(self, entry: ModelEntry, change: _Change) -> list[asyncio.Task[None]]:
@@ -155,10 +153,11 @@ class InstanceGroupUpdate:
 
     async def _end(self, model: LoadedModel, instance: ModelInstance) -> None:
         """End an instance after its last request. A model that is unloaded meanwhile ends it itself."""
-        while not model.may_end(instance):
-            await asyncio.sleep(LOOK_S)
+        idle = asyncio.Event()
+        instance.when_idle(idle.set)
+        await idle.wait()
         await in_thread(end, [instance])
-        model.let_go([instance])
+        model.forget([instance])
 
     def close(self) -> None:
         """Stop waiting for instances that leave: their models end them."""
@@ -174,20 +173,23 @@ def _read(
     Raises:
         NaiadError: the groups are wrong.
     """
-    config, spec = _regrouped(version, model, found)
+    config, spec = _regrouped(version, model, found, settings)
     folder = found.source.folder(version.version)
     # Without a check: the load of this version has checked the same samples.
     return config, spec, make_warmup(spec, folder, settings, None, lambda: operation.not_wanted)
 
 
-def _regrouped(version: VersionEntry, model: LoadedModel, found: Candidate) -> tuple[Any, ModelSpec]:
+def _regrouped(
+    version: VersionEntry, model: LoadedModel, found: Candidate, settings: LoadSettings
+) -> tuple[Any, ModelSpec]:
     """The completed configuration of a version with the groups of ``found``; errors as ``_read``."""
+    written = prepare(found.source, version.version, read=found.read, gpu_fallback=settings.gpu_fallback)
     # From the completed configuration: the backend is not asked to complete it again.
     config = type(version.config)()
     config.CopyFrom(version.config)
     config.ClearField("instance_group")
-    config.instance_group.extend(found.read.config.instance_group)
-    prepared = replace(prepare(found.source, version.version, read=found.read), config=config)
+    config.instance_group.extend(written.config.instance_group)
+    prepared = replace(written, config=config)
     # Only the groups are new: labels and initial states, which ``finish`` does not read, stay.
     return config, replace(model.spec, instance_groups=finish(prepared).instance_groups)
 

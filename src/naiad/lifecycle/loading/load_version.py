@@ -19,7 +19,7 @@ from naiad.cache.redis import RedisCache
 from naiad.config.backend_view import as_backend_sees
 from naiad.config.labels import with_labels
 from naiad.config.read import ReadConfig
-from naiad.config.resolve import PreparedConfig, finish, prepare
+from naiad.config.resolve import PreparedConfig, finish, prepare, remarks
 from naiad.config.sequence import run_spec, with_initial_states
 from naiad.config.source import ModelSource
 from naiad.config.spec import ModelSpec
@@ -56,6 +56,7 @@ class LoadSettings:
         budget: bounds the requests to all models.
         limits: the resources that instances share; None where they share none.
         auto_warmup: warms up models whose configuration has no warm-up.
+        gpu_fallback: serves models on the processor whose configuration asks for a GPU, where there is none.
         agents: finds repository agents.
     """
 
@@ -69,6 +70,7 @@ class LoadSettings:
     budget: RequestBudget = field(default_factory=RequestBudget)
     limits: RateLimits | None = None
     auto_warmup: bool = False
+    gpu_fallback: bool = False
     agents: AgentDirectory = field(default_factory=AgentDirectory)
 
     @property
@@ -118,19 +120,33 @@ def load_version(
             prepared.version_directory,
             backend.context.backend_config.get(registry.BACKEND_DIRECTORY, ""),
         )
-        kind = LoadedModel if spec.sequence is None else SequenceModel
-        model = kind(
-            spec,
-            version,
-            backend,
-            loop,
-            models=models,
-            metrics=metrics,
-            cache=_cache_of(spec, settings.cache, lambda: identity_of(source, version, prepared.config)),
-            budget=settings.budget,
-            strategy=strategy,
-            limits=settings.limits,
-        )
+        cache = _cache_of(spec, settings.cache, lambda: identity_of(source, version, prepared.config))
+        model: LoadedModel
+        if spec.sequence is None:
+            model = LoadedModel(
+                spec,
+                version,
+                backend,
+                loop,
+                models=models,
+                metrics=metrics,
+                cache=cache,
+                budget=settings.budget,
+                strategy=strategy,
+                limits=settings.limits,
+            )
+        else:
+            # Without the cache: the response to a request of a sequence depends on the requests before it.
+            model = SequenceModel(
+                spec,
+                version,
+                backend,
+                loop,
+                models=models,
+                metrics=metrics,
+                budget=settings.budget,
+                limits=settings.limits,
+            )
     except BaseException:
         backend.close()
         raise
@@ -193,7 +209,7 @@ def start_backend(
         NaiadError: the configuration is wrong or does not fit the model, or the model cannot be loaded.
     """
     try:
-        prepared = prepare(source, version, read=read)
+        prepared = prepare(source, version, read=read, gpu_fallback=settings.gpu_fallback)
     except PermissionError as error:
         raise unreadable(source.name, Path(error.filename or source.versions[version]), error) from error
     check_readable(source.name, prepared.model_path)
@@ -211,6 +227,8 @@ def start_backend(
         if settings.auto_complete:
             backend.complete(prepared.config)
         spec = with_labels(finish(prepared), source.folder(version), prepared.origin)
+        for remark in remarks(prepared):
+            logger.warning("%s", remark)
         spec = with_initial_states(spec, source.folder(version), prepared.origin)
         backend.config = prepared.config
         backend.start(as_backend_sees(run_spec(spec)))

@@ -1,0 +1,1 @@
+"""The ``parameters`` that each backend reads, as tables."""

@@ -1,0 +1,22 @@
+"""Parameters that every model may have, whatever runs it."""
+
+from __future__ import annotations
+
+from naiad.config.known_parameters.parameter import KnownParameter
+
+PARAMETERS = (
+    KnownParameter("execution", 'where instances run: "thread", "process", "shared" or "shared:GROUP"'),
+    KnownParameter("execute-timeout-seconds", "ends a process whose batch runs longer than this, in seconds"),
+    KnownParameter("memory-limit-mb", "ends a process with more private memory than this, in megabytes"),
+    KnownParameter("environment", "a requirements file: the packages that the model's process has"),
+    KnownParameter("python", "the Python of the model's process: a version or a path"),
+    KnownParameter("EXECUTION_ENV_PATH", "a packed environment for the model's process"),
+    KnownParameter("TRITON_BATCH_STRATEGY_PATH", "a file that decides which requests make a batch"),
+    KnownParameter("priority-max-wait-microseconds", "a request that waited this long is served before any priority"),
+    KnownParameter("max_batch_bytes", "the most bytes of one batch"),
+    KnownParameter("batch_error", 'whether a failed batch is run again in parts: "split" or "fail"'),
+    KnownParameter("batching.*", "how unequal requests are padded, by tensor"),
+    KnownParameter("route.*", "aliases of versions, shares of traffic and shadow versions"),
+    KnownParameter("memory.pinned", "whether the model stays loaded when memory is short"),
+    KnownParameter("memory.bytes", "the memory of the loaded model in bytes"),
+)

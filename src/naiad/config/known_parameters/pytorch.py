@@ -1,0 +1,18 @@
+"""Parameters of PyTorch models. Source: the README of the reference's pytorch backend."""
+
+from __future__ import annotations
+
+from naiad.config.known_parameters.parameter import GPU, KnownParameter
+
+PARAMETERS = (
+    KnownParameter("INTRA_OP_THREAD_COUNT", "threads of one operator; 0 divides the cores among the instances"),
+    KnownParameter("INTER_OP_THREAD_COUNT", "threads for operators beside each other, once for the process"),
+    KnownParameter("INFERENCE_MODE", "whether runs leave out what only training needs"),
+    KnownParameter("DISABLE_OPTIMIZED_EXECUTION", "whether TorchScript runs without its optimiser"),
+    KnownParameter("ENABLE_WEIGHT_SHARING", "whether the instances on one device share one module"),
+    KnownParameter("DISABLE_CUDNN", "whether cuDNN is left out", GPU),
+    KnownParameter("ENABLE_CACHE_CLEANING", "whether CUDA's cached memory is released after each run", GPU),
+    KnownParameter("ENABLE_JIT_EXECUTOR", "accepted: the executor of older releases"),
+    KnownParameter("ENABLE_JIT_PROFILING", "accepted: the profiler of older releases"),
+    KnownParameter("ENABLE_TENSOR_FUSER", "accepted: the fuser of older releases"),
+)

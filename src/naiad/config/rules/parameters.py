@@ -1,0 +1,46 @@
+"""Names of ``parameters``: misspelt ones are errors, those without any effect are remarks."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import Any, Final
+
+from naiad.config.known_parameters.parameter import GPU, KnownParameter
+from naiad.config.known_parameters.tables import find, known_parameters
+from naiad.config.messages import enum_name
+from naiad.config.problems import Violation
+
+# Higher than for fields: a repository may have keys that only its own tools read.
+_NEAR: Final = 0.8
+
+
+def violations(config: Any) -> Iterator[Violation]:
+    """Unknown parameters of a framework's model that are close to a known one."""
+    known = known_parameters(config.backend)
+    for key in sorted(config.parameters) if known else ():
+        near = "" if find(key, known) else _nearest(key, known)
+        if near:
+            yield _at(key, config, f"is unknown to the backend '{config.backend}', did you mean '{near}'?")
+
+
+def remarks(config: Any) -> Iterator[Violation]:
+    """Parameters of a normalised configuration that have no effect: unknown ones, and ones that need something else."""
+    known = known_parameters(config.backend)
+    has_gpu = any(enum_name(group, "kind") == "KIND_GPU" for group in config.instance_group)
+    for key in sorted(config.parameters) if known else ():
+        found = find(key, known)
+        if found is None:
+            yield _at(key, config, f"is unknown to the backend '{config.backend}' and has no effect")
+        elif found.needs == GPU and not has_gpu:
+            yield _at(key, config, f"has no effect: it needs {GPU}, and no instance group of the model is on one")
+
+
+def _nearest(key: str, known: tuple[KnownParameter, ...]) -> str:
+    by_lower = {parameter.name.lower(): parameter.name for parameter in known if not parameter.name.endswith("*")}
+    close = difflib.get_close_matches(key.lower(), by_lower, n=1, cutoff=_NEAR)
+    return by_lower[close[0]] if close else ""
+
+
+def _at(key: str, config: Any, text: str) -> Violation:
+    return Violation(f'parameters["{key}"]', f"parameter '{key}' of model '{config.name}' {text}")
