@@ -88,7 +88,7 @@ class TensorFlowBackend(Backend):
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """An instance on the processor, on the index-th GPU of a KIND_GPU group, or where the model says."""
         calls = self._take(_device(group, index))
-        plain = TensorFlowInstance(calls, self._give_back)
+        plain = TensorFlowInstance(calls, self._release)
         return plain if calls.plan.is_plain else ReshapingInstance(plain, calls.plan)
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class TensorFlowBackend(Backend):
             calls.users += 1
             return calls
 
-    def _give_back(self, calls: GraphCalls) -> None:
+    def _release(self, calls: GraphCalls) -> None:
         """Close a session with its last instance."""
         with self._lock:
             calls.users -= 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 from dataclasses import dataclass
@@ -26,15 +25,6 @@ MIXED_PRECISION: Final = "auto_mixed_precision"
 TENSORRT: Final = "tensorrt"
 GPU_IO: Final = "gpu_io"
 ACCELERATORS: Final = (MIXED_PRECISION, GPU_IO, TENSORRT)
-PARAMETERS: Final = (
-    "MAX_SESSION_SHARE_COUNT",
-    "TF_GRAPH_TAG",
-    "TF_INIT_OPS_FILE",
-    "TF_NUM_INTER_THREADS",
-    "TF_NUM_INTRA_THREADS",
-    "TF_SIGNATURE_DEF",
-    "TF_USE_PER_SESSION_THREADS",
-)
 
 # optimization.graph.level of the configuration -> member of OptimizerOptions.GlobalJitLevel.
 _JIT_LEVELS: Final = {None: "DEFAULT", -1: "OFF", 0: "DEFAULT", 1: "ON_1", 2: "ON_2"}
@@ -94,9 +84,8 @@ def read_settings(
     neither ``TF_NUM_INTRA_THREADS`` nor the environment gives a number.
 
     Raises:
-        ModelLoadError: a name or a value does not fit; the text names it.
+        ModelLoadError: a value does not fit; the text names it.
     """
-    _check_names(context.model, parameters)
     _check_accelerators(context.model, accelerators)
     if graph_level not in _JIT_LEVELS:
         raise ModelLoadError(
@@ -164,14 +153,6 @@ def _fraction(reader: ParameterReader) -> float:
     if value > 1.0:
         raise reader.refused("gpu-memory-fraction", "a number from 0 to 1")
     return value
-
-
-def _check_names(model: str, parameters: Mapping[str, str]) -> None:
-    """Refuse a parameter that is a known one misspelt: it would be ignored without a word."""
-    for name in sorted(set(parameters) - set(PARAMETERS)):
-        close = difflib.get_close_matches(name.upper(), PARAMETERS, n=1, cutoff=0.8)
-        if close:
-            raise ModelLoadError(f"model '{model}': unknown parameter '{name}', did you mean '{close[0]}'?")
 
 
 def _check_accelerators(model: str, names: tuple[str, ...]) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from naiad.config.known_parameters import every_model, onnxruntime, pytorch
+from naiad.config.known_parameters import every_model, onnxruntime, pytorch, tensorflow
 from naiad.config.known_parameters.parameter import KnownParameter
 
 BY_BACKEND: Final[Mapping[str, tuple[KnownParameter, ...]]] = {
     "onnxruntime": onnxruntime.PARAMETERS,
     "pytorch": pytorch.PARAMETERS,
+    "tensorflow": tensorflow.PARAMETERS,
 }
 """The parameters of each framework's backend.
 
