@@ -118,9 +118,12 @@ def test_every_session_has_the_threads_that_were_asked_for(model: Path) -> None:
     ("level", "expected", "compiles"),
     [(None, "DEFAULT", False), (-1, "OFF", False), (0, "DEFAULT", False), (1, "ON_1", True), (2, "ON_2", True)],
 )
-def test_levels(level: int | None, expected: str, compiles: bool) -> None:
+def test_levels(level: int | None, expected: str, compiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_cpu_global_jit")
     found = read({}, level)
     assert (found.jit_level, found.compiles) == (expected, compiles)
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_cpu_global_jit --tf_xla_auto_jit=1")
+    assert found.compiles is (level != -1), "the environment decides where the configuration leaves it open"
 
 
 def test_an_unknown_level_is_refused(model: Path) -> None:

@@ -7,14 +7,22 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from naiad.backend_api.backend import Backend, BackendContext, Instance
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.backends.tensorflow.binding import bind
 from naiad.backends.tensorflow.completion import complete_from, no_tensors
 from naiad.backends.tensorflow.instance import FeedPlan, GraphCalls, ReshapingInstance, TensorFlowInstance
-from naiad.backends.tensorflow.session import GRAPH_DEF, SAVED_MODEL, LoadedGraph, load, prepare_framework, unusable
+from naiad.backends.tensorflow.session import (
+    CPU,
+    GRAPH_DEF,
+    SAVED_MODEL,
+    LoadedGraph,
+    load,
+    prepare_framework,
+    unusable,
+)
 from naiad.backends.tensorflow.settings import (
     MIXED_PRECISION,
     TENSORRT,
@@ -31,8 +39,6 @@ if TYPE_CHECKING:
     from naiad.config.spec import InstanceGroupSpec, ModelSpec
 
 log = logging.getLogger("naiad")
-
-_CPU: Final = "/cpu:0"
 
 
 class TensorFlowBackend(Backend):
@@ -154,7 +160,7 @@ class TensorFlowBackend(Backend):
     def _check_listed(self, config: Any, settings: GraphSettings) -> None:
         if config.input and config.output:
             return
-        graph = load(self.context, GRAPH_DEF, settings, _CPU, ())
+        graph = load(self.context, GRAPH_DEF, settings, CPU, ())
         graph.close()
         raise no_tensors(self.context.model, graph.signature)
 
@@ -166,10 +172,10 @@ class TensorFlowBackend(Backend):
         if gpus and not tf.config.list_physical_devices("GPU"):
             raise ModelLoadError(
                 f"model '{spec.name}': instance group '{gpus[0].name}' has kind KIND_GPU, and tensorflow finds no GPU; "
-                f"install a tensorflow with CUDA on a machine with a GPU, or write kind: KIND_CPU"
+                f"install a tensorflow with CUDA on a machine with a GPU, or write kind: KINDCPU"
             )
         _check_accelerators(spec, bool(gpus))
-        return _device(spec.instance_groups[0], 0) if spec.instance_groups else _CPU
+        return _device(spec.instance_groups[0], 0) if spec.instance_groups else CPU
 
 
 def _device(group: InstanceGroupSpec, index: int) -> str | None:
@@ -177,7 +183,7 @@ def _device(group: InstanceGroupSpec, index: int) -> str | None:
     if group.kind == "KIND_MODEL":
         return None
     if group.kind != "KIND_GPU":
-        return _CPU
+        return CPU
     gpus = group.gpus or (0,)
     return f"/gpu:{gpus[index % len(gpus)]}"
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 SAVED_MODEL: Final = "tensorflow_savedmodel"
 GRAPH_DEF: Final = "tensorflow_graphdef"
+CPU: Final = "/cpu:0"
 
 # Read by TensorFlow when it makes its first session: each session has threads of its own for its operators. Without it
 # the first model that loads would decide for all others.
@@ -195,8 +196,7 @@ def _config(settings: GraphSettings, device: str | None) -> Any:
     config.experimental.disable_output_partition_graphs = True
     optimizer = config.graph_options.optimizer_options
     optimizer.global_jit_level = config_pb2.OptimizerOptions.GlobalJitLevel.Value(settings.jit_level)
-    on_cpu = device is not None and device.startswith("/cpu")
-    if on_cpu:
+    if device == CPU:
         # Its memory would be taken for nothing.
         config.device_count["GPU"] = 0
     config.gpu_options.allow_growth = not settings.gpu_fraction
@@ -204,10 +204,10 @@ def _config(settings: GraphSettings, device: str | None) -> Any:
     if settings.mixed_precision:
         rewrite = config.graph_options.rewrite_options
         on = rewriter_config_pb2.RewriterConfig.ON
-        if on_cpu:
-            rewrite.auto_mixed_precision_onednn_bfloat16 = on
-        else:
+        if device is not None and device != CPU:
             rewrite.auto_mixed_precision = on
+        else:
+            rewrite.auto_mixed_precision_onednn_bfloat16 = on
     return config
 
 

@@ -28,6 +28,8 @@ ACCELERATORS: Final = (MIXED_PRECISION, GPU_IO, TENSORRT)
 
 # optimization.graph.level of the configuration -> member of OptimizerOptions.GlobalJitLevel.
 _JIT_LEVELS: Final = {None: "DEFAULT", -1: "OFF", 0: "DEFAULT", 1: "ON_1", 2: "ON_2"}
+_XLA_VARIABLE: Final = "TF_XLA_FLAGS"
+_AUTO_JIT: Final = "tf_xla_auto_jit"
 _INTRA_VARIABLE: Final = "TF_NUM_INTRAOP_THREADS"
 _INTER_VARIABLE: Final = "TF_NUM_INTEROP_THREADS"
 # What a processor calls arithmetic in bfloat16: x86, then ARM.
@@ -68,7 +70,8 @@ class GraphSettings:
     @property
     def compiles(self) -> bool:
         """Whether XLA may compile parts of the graph, for each shape of the inputs anew."""
-        return self.jit_level.startswith("ON")
+        asked = self.jit_level == "DEFAULT" and _AUTO_JIT in os.environ.get(_XLA_VARIABLE, "")
+        return asked or self.jit_level.startswith("ON")
 
 
 def read_settings(
