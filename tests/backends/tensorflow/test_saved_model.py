@@ -145,6 +145,20 @@ def test_a_scalar_text_is_one_element(tmp_path: Path) -> None:
     assert answer(path, text, {"X": np.array([b"a"], object)}).tolist() == [b"a!"]
 
 
+def test_scalars_may_be_reshaped_by_the_configuration(tmp_path: Path) -> None:
+    path = models.save(tmp_path / "m", lambda X, S: {"Y": X + X, "T": S}, X=("FP32", ()), S=("BYTES", ()))
+    names = (("input", "X", "FP32"), ("input", "S", "STRING"), ("output", "Y", "FP32"), ("output", "T", "STRING"))
+    text = " ".join(
+        f'{role} {{ name: "{name}" data_type: TYPE_{kind} dims: 1 reshape {{ shape: [] }} }}'
+        for role, name, kind in names
+    )
+    with running(NAME, context(path), spec(text)) as instance:
+        given = {"X": np.array(3, np.float32), "S": np.array(b"abc", object)}
+        found = instance.execute(given, ("Y", "T"))
+    assert_same(found["Y"], np.array(6, np.float32))
+    assert_same(found["T"], np.array(b"abc", object))
+
+
 def test_a_tensor_of_unknown_rank_must_be_listed(tmp_path: Path) -> None:
     path = models.save(tmp_path / "m", lambda X: {"Y": X + 1}, X=("FP32", None))
     with pytest.raises(ConfigError, match="the model leaves the rank of input 'X' open; list the inputs"):

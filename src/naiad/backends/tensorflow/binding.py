@@ -27,6 +27,7 @@ def bind(spec: ModelSpec, signature: ModelSignature, in_caller: bool) -> FeedPla
         inputs={name: signature.inputs[name].place for name in spec.inputs},
         outputs={name: signature.outputs[name].place for name in spec.outputs},
         scalars=_scalars(spec, signature),
+        bare=frozenset(t.name for t in spec.outputs.values() if _is_bare(t, signature)),
         fixed=_fixed_shapes(spec, signature),
         in_caller=in_caller,
     )
@@ -43,6 +44,10 @@ def _scalars(spec: ModelSpec, signature: ModelSignature) -> frozenset[str]:
         return frozenset()
     ranks = {name: t.rank for name, t in (*signature.outputs.items(), *signature.inputs.items())}
     return frozenset(t.name for t in _named(spec) if ranks[t.name] == 0 and t.dims == (1,) and t.reshape is None)
+
+
+def _is_bare(tensor: TensorSpec, signature: ModelSignature) -> bool:
+    return signature.outputs[tensor.name].rank == 0 and tensor.reshape == ()
 
 
 def _check_scalars(spec: ModelSpec, signature: ModelSignature) -> None:

@@ -27,6 +27,8 @@ class FeedPlan:
         inputs: the place in the graph of each input that is given to it.
         outputs: the same of each output.
         scalars: tensors without dims in the graph that the configuration declares with ``dims: [ 1 ]``.
+        bare: outputs without dims in the graph and in the configuration's ``reshape``, which TensorFlow returns as no
+            arrays.
         fixed: shapes that the graph fixes further than the configuration does, -1 for an axis that is open in both.
         in_caller: operators run in the thread that calls.
     """
@@ -34,13 +36,14 @@ class FeedPlan:
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
     scalars: frozenset[str]
+    bare: frozenset[str]
     fixed: Mapping[str, tuple[int, ...]]
     in_caller: bool
 
     @property
     def is_plain(self) -> bool:
         """Whether arrays go in and come out as they are."""
-        return not (self.scalars or self.fixed)
+        return not (self.scalars or self.bare or self.fixed)
 
 
 class GraphCalls:
@@ -118,6 +121,7 @@ class ReshapingInstance(Instance):
     def __init__(self, plain: TensorFlowInstance, plan: FeedPlan) -> None:
         self._plain = plain
         self._scalars = plan.scalars
+        self._bare = plan.bare
         self._fixed = plan.fixed
 
     def execute(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:
@@ -127,11 +131,19 @@ class ReshapingInstance(Instance):
                 _check_shape(name, inputs[name].shape, shape)
         adapted = {n: array.reshape(()) if n in self._scalars else array for n, array in inputs.items()}
         found = self._plain.execute(adapted, outputs)
-        return {n: _as_vector(value) if n in self._scalars else value for n, value in found.items()}
+        return {name: self._from_model(name, value) for name, value in found.items()}
 
     def close(self) -> None:
         """Release the session."""
         self._plain.close()
+
+    def _from_model(self, name: str, value: Any) -> np.ndarray[Any, Any]:
+        if name not in self._scalars and name not in self._bare:
+            array: np.ndarray[Any, Any] = value
+            return array
+        # A text of any length is one element.
+        whole = np.array(value, np.object_ if isinstance(value, bytes) else None)
+        return whole.reshape(1) if name in self._scalars else whole
 
 
 def _check_shape(name: str, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
@@ -141,12 +153,6 @@ def _check_shape(name: str, found: tuple[int, ...], expected: tuple[int, ...]) -
     raise InvalidArgumentError(
         f"tensorflow: input '{name}' has the shape {_text(found)}, and the model takes {_text(expected)}"
     )
-
-
-def _as_vector(value: Any) -> np.ndarray[Any, Any]:
-    if isinstance(value, bytes):
-        return np.array([value], np.object_)
-    return np.reshape(value, 1)
 
 
 def _text(shape: tuple[int, ...]) -> str:

@@ -17,8 +17,8 @@ log = logging.getLogger("naiad")
 
 # XLA compiles what it sees for the second time.
 _COMPILING_RUNS: Final = 2
-# Batches of every size are compiled up to here; of larger ones, every doubling.
-_ALL_SIZES: Final = 32
+# After ten compilations that few runs used, TensorFlow compiles a part of a graph for no further shape.
+_MOST_SIZES: Final = 12
 
 
 def settle(calls: GraphCalls, spec: ModelSpec, plan: FeedPlan, compiles: bool) -> None:
@@ -29,9 +29,8 @@ def settle(calls: GraphCalls, spec: ModelSpec, plan: FeedPlan, compiles: bool) -
     """
     if spec.assembly is not None:
         return
-    sizes = _batch_sizes(spec.max_batch_size, compiles)
     try:
-        for rows in sizes:
+        for rows in _batch_sizes(spec, compiles):
             zeros = [_zeros(spec.inputs[name], rows, name in plan.scalars) for name in spec.inputs]
             for _ in range(_COMPILING_RUNS if compiles else 1):
                 calls.whole(*zeros)
@@ -39,12 +38,15 @@ def settle(calls: GraphCalls, spec: ModelSpec, plan: FeedPlan, compiles: bool) -
         log.info("model '%s' does not run on zeros and prepares itself in its first requests: %s", spec.name, error)
 
 
-def _batch_sizes(most: int, all_of_them: bool) -> Iterable[int]:
-    """The numbers of rows to run; 0 for a model without a batch axis."""
-    if not most or not all_of_them:
+def _batch_sizes(spec: ModelSpec, compiles: bool) -> Iterable[int]:
+    """The numbers of rows to run, the most important ones first; 0 for a model without a batch axis."""
+    most = spec.max_batch_size
+    if not most or not compiles:
         return (min(most, 1),)
-    doubled = (1 << bits for bits in range(_ALL_SIZES.bit_length(), most.bit_length()))
-    return sorted({*range(1, min(most, _ALL_SIZES) + 1), *doubled, most})
+    preferred = spec.batching.preferred_batch_sizes if spec.batching is not None else ()
+    doubled = (1 << bits for bits in range(most.bit_length()))
+    sizes = (1, most, *preferred, *doubled, *range(1, min(most, _MOST_SIZES) + 1))
+    return list(dict.fromkeys(sizes))[:_MOST_SIZES]
 
 
 def _zeros(tensor: TensorSpec, rows: int, is_scalar: bool) -> np.ndarray[Any, Any]:
