@@ -77,6 +77,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "backends.builtin": ("backend_api", "backends.python", "backends.shared", "config.spec", "request"),
     "backends.onnx": ("backend_api", "backends.shared", "config", "tensor"),
     "backends.openvino": ("backend_api", "backends.shared", "config", "tensor"),
+    "backends.tensorflow": ("backend_api", "backends.shared", "config", "tensor"),
     "backends.torch": ("backend_api", "backends.shared", "config.spec"),
     "backends.python": (
         *("backend_api", "backends.environments", "backends.shared", "config", "execution.worker"),

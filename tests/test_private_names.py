@@ -17,6 +17,7 @@ LEFT = {
     ("execution/instances/test_model_instance.py", "_responder"): "the same: its requests are counted by hand",
     ("backends/openvino/test_settings.py", "_request"): "properties of the compiled model, which OpenVINO alone tells",
     ("support/openvino_backend.py", "_request"): "the same",
+    ("backends/tensorflow/test_settings.py", "_CPU_INFO"): "the file in which the system tells what a processor has",
     ("execution/worker/test_python_requests.py", "_running"): "a call that no worker has made, so that it can be wrong",
     ("execution/worker/test_python_requests.py", "_writer"): "which of two ways a batch travels shows nowhere else",
     ("execution/worker/test_python_requests.py", "_uniform"): "the same",

@@ -49,8 +49,9 @@ def test_a_missing_framework_says_what_to_install(tmp_path: Path, monkeypatch: p
 
 def test_a_framework_is_imported_only_when_a_model_needs_it() -> None:
     code = (
-        "import sys, naiad.backends.registry, naiad.backends.torch.backend, naiad.backends.onnx.backend,"
-        "naiad.backends.openvino.backend; print(*{'torch', 'onnxruntime', 'openvino'} & set(sys.modules))"
+        "import sys, naiad.backends.registry, naiad.backends.torch.backend, naiad.backends.onnx.backend;"
+        "import naiad.backends.openvino.backend, naiad.backends.tensorflow.backend;"
+        "print(*{'torch', 'onnxruntime', 'openvino', 'tensorflow'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == ""

@@ -108,5 +108,12 @@ def test_nothing_to_go_by(tmp_path: Path) -> None:
         ConfigError, match=r"Found 'resnet\.onnx' .* call it 'model\.onnx', or set default_model_filename"
     ):
         completed(tmp_path)
+    (tmp_path / "exported").mkdir()
+    (tmp_path / "exported" / "saved_model.pb").touch()
+    with pytest.raises(ConfigError, match=r"Found a SavedModel in '\S+exported': call the folder 'model\.savedmodel'"):
+        completed(tmp_path)
+    (tmp_path / "saved_model.pb").touch()
+    with pytest.raises(ConfigError, match=r"move its files into a folder 'model\.savedmodel' there"):
+        completed(tmp_path)
     with pytest.raises(ConfigError, match=r"Expected model name of the form 'model.<backend_name>'\.$"):
         completed(None)

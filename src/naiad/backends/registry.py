@@ -55,6 +55,7 @@ BACKENDS = {
     "square": BackendEntry("naiad.backends.builtin.square:SquareBackend", stays=True),
     "pytorch": BackendEntry("naiad.backends.torch.backend:PyTorchBackend", "torch", "torch"),
     "sequence": BackendEntry("naiad.backends.builtin.sequence:SequenceBackend"),
+    "tensorflow": BackendEntry("naiad.backends.tensorflow.backend:TensorFlowBackend", "tensorflow", "tensorflow"),
 }
 
 # Backends whose code runs in the worker of a Python model.
@@ -64,7 +65,7 @@ _PYTHON_PROGRAMS = frozenset({"iterative_sequence"})
 NOT_BUILT = frozenset(
     (
         *("dali", "ensemble", "fil"),
-        *("tensorflow", "tensorrt", "tensorrtllm", "vllm"),
+        *("tensorrt", "tensorrtllm", "vllm"),
     )
 )
 

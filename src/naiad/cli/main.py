@@ -21,10 +21,12 @@ COMMANDS = {
 
 # What shells report for SIGINT: 128 and its number.
 _INTERRUPTED = 130
-_QUIET = {"ORT_DISABLE_TELEMETRY": "1"}
-"""Read by ONNX Runtime when it is imported: without it the framework writes into the user's cache and looks names up.
+_QUIET = {"ORT_DISABLE_TELEMETRY": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+"""Read by ONNX Runtime and by TensorFlow when they are imported.
 
-Processes of models inherit it. Whoever wants telemetry sets the variable to 0.
+Without the first ONNX Runtime writes into the user's cache and looks names up; without the second TensorFlow writes
+lines of its own to the log for what it reports as errors as well. Processes of models inherit both. Whoever wants
+telemetry, or those lines, sets the variable to 0.
 """
 
 

@@ -50,6 +50,8 @@ FORMATS = (
 PLATFORMS: dict[str, str] = {f.platform: f.backend for f in FORMATS if f.platform}
 """Backend by platform name."""
 
+_SAVED_MODEL = "saved_model.pb"
+
 
 def complete_fields(config: Any, source: ModelSource, folder: Path | None) -> None:
     """Fill ``name``, ``backend``, ``platform`` and ``default_model_filename`` of ``config`` where they are empty.
@@ -166,7 +168,12 @@ def _hint(source: ModelSource, folder: Path | None) -> str:
         return f" Found the suffix '{suffix}', expected one of {', '.join(suffixes)}{did_you_mean(suffix, suffixes)}."
     if folder is None:
         return ""
+    if (folder / _SAVED_MODEL).is_file():
+        # As TensorFlow Serving has it.
+        return f" Found a SavedModel in '{folder}' itself: move its files into a folder 'model.savedmodel' there."
     for path in sorted(folder.iterdir()):
+        if (path / _SAVED_MODEL).is_file():
+            return f" Found a SavedModel in '{path}': call the folder 'model.savedmodel'."
         if (model_format := format_by_suffix(path.name)) is not None:
             return (
                 f" Found '{path.name}' in '{folder}': call it '{model_format.filename}', or set "
