@@ -151,6 +151,10 @@ class FrameworkSession:
         if self._cached is not None:
             self._cached = None
             self._backends.give_back(self._key)
+        # The parts of a session refer to each other. In a shared process their memory would stay until a collection of
+        # garbage, which may be hours away.
+        self._arrivals.close()
+        self._out.close()
         self._channel.close()
 
 

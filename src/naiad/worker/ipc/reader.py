@@ -82,8 +82,12 @@ class Channel:
         return self._descriptors.popleft()
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the socket, and release the buffer unless a thread reads."""
         self._connection.close()
+        if self._reading.acquire(False):
+            self._view.release()
+            self._buffer, self._view = bytearray(), memoryview(b"")
+            self._reading.release()
 
     def wait_until(self, ready: Callable[[], Any], waiter: Waiter) -> None:
         """Read, or sleep while another thread reads, until ``ready()`` is true.

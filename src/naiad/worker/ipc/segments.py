@@ -44,6 +44,10 @@ class ServerSegments:
         """Forget a segment. Arrays that still refer to it keep it mapped."""
         self._maps.pop(number, None)
 
+    def close(self) -> None:
+        """Forget all segments."""
+        self._maps.clear()
+
     def open(self, number: int, offset: int, size: int) -> Array:
         """The bytes of a tensor. The segment is released when the last array that refers to them is gone."""
         mapped = self._maps.get(number)
@@ -150,6 +154,11 @@ class SegmentPool:
             else:
                 del self._free[size]
         return dropped
+
+    def close(self) -> None:
+        """Unmap all segments. The other side keeps what it has mapped."""
+        self._free.clear()
+        self._busy.clear()
 
     def _new(self, capacity: int) -> Segment:
         self._last_number += 1

@@ -92,6 +92,10 @@ class Inbox:
             raise ValueError(f"The server sent a frame of kind {kind}, which version {protocol.VERSION} does not know")
         handler(number, payload)
 
+    def close(self) -> None:
+        """Unmap the server's segments, when no batch needs them any more."""
+        self._segments.close()
+
     def _cancel(self, number: int, payload: bytearray) -> None:
         if len(self.cancelled) >= MAX_CANCELLED:
             self.cancelled.pop(next(iter(self.cancelled)))

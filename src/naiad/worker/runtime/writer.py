@@ -107,6 +107,11 @@ class FrameWriter:
             finally:
                 self._lock.release()
 
+    def close(self) -> None:
+        """Unmap the segments of this side, when the last response is written."""
+        with self._lock:
+            self.pool.close()
+
     # Responses
 
     def answer_batch(
