@@ -71,10 +71,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("backend_api", "backends.out_of_process", "backends.registry", "backends.shared", "config"),
         "execution.worker",
     ),
-    "backends.shared": ("config", "tensor"),
+    "backends.shared": ("config", "execution.worker.process_group", "tensor"),
     "backends.builtin": ("backend_api", "backends.python", "backends.shared", "config.spec", "request"),
     "backends.onnx": ("backend_api", "backends.shared", "config", "tensor"),
-    "backends.torch": ("backend_api", "backends.shared", "config.spec"),
+    "backends.torch": ("backend_api", "backends.shared", "config", "tensor"),
     "backends.python": (
         *("backend_api", "backends.shared", "config", "execution.worker", "telemetry.metrics", "worker.ipc"),
     ),

@@ -23,12 +23,16 @@ PYTHON_RUNTIME = "model.py"
 
 @dataclass(frozen=True, slots=True)
 class ModelFormat:
-    """One kind of model file: its backend, its default name, and ``platform`` ("" for none)."""
+    """One kind of model file: its backend, its default name, and ``platform`` ("" for none).
+
+    ``is_stated``: the file alone does not say so, only a configuration that names the backend.
+    """
 
     backend: str
     platform: str
     filename: str
     is_directory: bool = False
+    is_stated: bool = False
 
 
 # In the order in which files are looked for (configuration reference, section "Auto-complete").
@@ -39,6 +43,7 @@ FORMATS = (
     ModelFormat("onnxruntime", "onnxruntime_onnx", "model.onnx"),
     ModelFormat("openvino", "", "model.xml"),
     ModelFormat("pytorch", "pytorch_libtorch", "model.pt"),
+    ModelFormat("pytorch", "pytorch_libtorch", "model.py", is_stated=True),
     ModelFormat("pytorch", "torch_aoti", "model.pt2"),
     ModelFormat("python", "", "model.py"),
 )
@@ -76,7 +81,7 @@ def is_ensemble(config: Any) -> bool:
 def format_by_suffix(filename: str) -> ModelFormat | None:
     """The kind of model that a file called ``filename`` holds, by its suffix; None when it is not known."""
     suffix = Path(filename).suffix
-    return next((f for f in FORMATS if Path(f.filename).suffix == suffix), None) if suffix else None
+    return next((f for f in FORMATS if Path(f.filename).suffix == suffix and not f.is_stated), None) if suffix else None
 
 
 def _format_of(config: Any, source: ModelSource, folder: Path | None) -> ModelFormat | None:
@@ -86,7 +91,7 @@ def _format_of(config: Any, source: ModelSource, folder: Path | None) -> ModelFo
         return format_by_suffix(source.single_file.name)
     if config.default_model_filename:
         return format_by_suffix(config.default_model_filename)
-    return next((f for f in FORMATS if _present(f, folder)), None)
+    return next((f for f in FORMATS if _present(f, folder) and not f.is_stated), None)
 
 
 def _stated_format(config: Any, folder: Path | None) -> ModelFormat | None:
@@ -100,8 +105,12 @@ def _stated_format(config: Any, folder: Path | None) -> ModelFormat | None:
     if not matching and config.platform not in PLATFORMS:
         # An unknown platform says nothing about the file.
         matching = [f for f in FORMATS if f.backend == config.backend]
-    by_name = format_by_suffix(config.default_model_filename)
-    preferred = [f for f in matching if f == by_name] or [f for f in matching if _present(f, folder)] or matching
+    suffix = Path(config.default_model_filename).suffix
+    preferred = (
+        [f for f in matching if suffix and Path(f.filename).suffix == suffix]
+        or [f for f in matching if _present(f, folder)]
+        or matching
+    )
     return preferred[0] if preferred else None
 
 

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from naiad.backends.python import interpreters
 from naiad.backends.python.archive import shared_archives
-from naiad.backends.python.commands import run_command
 from naiad.backends.python.interpreters import Interpreter, inspect, without_numpy
 from naiad.backends.python.requirements import default_cache, environment_from
+from naiad.backends.shared.commands import run_command
 from naiad.errors import ModelLoadError
 
 logger = logging.getLogger("naiad")
