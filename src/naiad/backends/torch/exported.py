@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import threading
 import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 _SAMPLES = "data/sample_inputs/"
 _OPAQUE = "opaque_obj"
+# torch keeps the state of a load in a global variable, and refuses a second load meanwhile.
+_loading = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,7 @@ class ExportedProgram:
         program: torch's own object.
         module: its ``module()``, which checks its inputs itself.
         guard: checks the shapes of a list of inputs and raises AssertionError; None in a torch that has none.
-        writes_inputs: whether a run writes to its inputs.
-        writes_state: whether a run changes buffers of the model.
+        mutates: whether a run may write to its inputs or to buffers of the model.
         uncompilable: why it must run as it is; "" when it can be compiled.
     """
 
@@ -38,8 +40,7 @@ class ExportedProgram:
     module: Any
     signature: FlatSignature
     guard: Callable[..., Any] | None
-    writes_inputs: bool
-    writes_state: bool
+    mutates: bool
     uncompilable: str
 
     def runner(self) -> Callable[[list[Any]], Sequence[Any]]:
@@ -72,18 +73,20 @@ def load_exported(model: str, path: Path) -> ExportedProgram:
     written_by = _inspect(model, path)
     # Its warnings repeat what the error says, with a traceback.
     logger = logging.getLogger("torch.export")
-    before, logger.disabled = logger.disabled, True
     try:
-        program = torch.export.load(str(path))
-        module = program.module()
+        with _loading:
+            before, logger.disabled = logger.disabled, True
+            try:
+                program = torch.export.load(str(path))
+                module = program.module()
+            finally:
+                logger.disabled = before
     except Exception as error:
         cause = error.__cause__ or error.__context__ or error
         raise ModelLoadError(
             f"model '{model}': torch {torch.__version__} cannot load {path}, which torch {written_by} has written: "
             f"{first_line(cause)}; export the model again with torch {torch.__version__}, or install torch {written_by}"
         ) from error
-    finally:
-        logger.disabled = before
     return _described(program, module)
 
 
@@ -137,17 +140,23 @@ def _pickles(archive: zipfile.ZipFile, by_name: dict[str, str]) -> Iterator[str]
 
 
 def _described(program: Any, module: Any) -> ExportedProgram:
-    kinds = {spec.kind.name for spec in program.graph_signature.output_specs}
+    mutates = _mutates(program)
     guard = getattr(module, "_guards_fn", None)
     return ExportedProgram(
         program,
         module,
         read_signature(program),
         None if guard is None else guard.forward,
-        "USER_INPUT_MUTATION" in kinds,
-        "BUFFER_MUTATION" in kinds,
+        mutates,
         _uncompilable(program, guard),
     )
+
+
+def _mutates(program: Any) -> bool:
+    """True also for a program that writes to its own temporary tensors alone, as the graph does not tell them apart."""
+    kinds = {spec.kind.name for spec in program.graph_signature.output_specs}
+    operators = (getattr(node.target, "_schema", None) for node in program.graph.nodes if node.op == "call_function")
+    return bool(kinds & {"USER_INPUT_MUTATION", "BUFFER_MUTATION"}) or any(s and s.is_mutable for s in operators)
 
 
 def read_signature(program: Any) -> FlatSignature:

@@ -60,8 +60,8 @@ class FlatInstance(Instance):
             InvalidArgumentError: it does not take inputs of these shapes.
         """
         plan = self._plan
-        tensors = [self._argument(name, inputs[name]) for name in plan.inputs]
         try:
+            tensors = [self._argument(name, inputs[name]) for name in plan.inputs]
             with self._torch.inference_mode() if plan.inference_mode else nullcontext():
                 if plan.guard is not None:
                     plan.guard(*tensors)

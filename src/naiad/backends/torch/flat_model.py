@@ -93,7 +93,7 @@ class FlatModel(TorchModel):
     @property
     def takes_zeros(self) -> bool:
         """Whether runs change nothing; a package does not say so."""
-        return self._exported is not None and not self._exported.writes_state
+        return self._exported is not None and not self._exported.mutates
 
     def close(self) -> None:
         """Release the programs that the instances shared."""
@@ -153,8 +153,8 @@ class FlatModel(TorchModel):
             outputs={name: tensor.position for name, tensor in outputs.items()},
             scalars=frozenset(name for name, t in (*inputs.items(), *outputs.items()) if t.is_scalar),
             # A package does not say what it writes to.
-            copies_inputs=exported is None or exported.writes_inputs,
-            copies_outputs=exported is None or exported.writes_state,
+            copies_inputs=exported is None or exported.mutates,
+            copies_outputs=exported is None or exported.mutates,
             guard=self._needed_guard(spec, ordered),
             inference_mode=inference,
         )
