@@ -28,6 +28,7 @@ LAYERS = (
         "python_backend",
     ),
     ("config",),
+    ("explain",),
     ("wire",),
     ("telemetry",),
     ("scheduling",),
@@ -57,7 +58,7 @@ MAY_USE_NETWORK = {
     "ssl": ("frontends", "server", "cli", "repository.remote.stores.web"),
     "httptools": ("wire.http1.head", "frontends"),
     # Loading threads fetch what lies elsewhere.
-    "urllib": ("repository.remote",),
+    "urllib": ("repository.remote", "cli.explain"),
     "http": ("repository.remote.stores.web",),
     # Answers are kept there by threads of its own.
     "redis": ("cache.redis",),

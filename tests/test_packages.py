@@ -57,9 +57,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("execution.model_directory", "execution.worker", "request", "scheduling", "shared_memory", "telemetry"),
         *("tensor", "worker.ipc"),
     ),
+    # Its model passes on to ``LoadedModel`` what any model is made of: a backend, and the models that it can call.
     "execution.sequence": (
-        *("config", "eventloop", "execution.batching", "execution.instances", "execution.model", "request"),
-        *("scheduling", "telemetry", "tensor", "worker.ipc"),
+        *("backend_api", "config", "eventloop", "execution.batching", "execution.instances", "execution.model"),
+        *("execution.model_directory", "request", "scheduling", "telemetry", "tensor", "worker.ipc"),
     ),
     "execution.ensemble": (
         *("cache", "config", "execution.batching", "execution.instances", "execution.model"),
@@ -155,9 +156,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("options", "repository", "scheduling", "shared_memory", "telemetry"),
     ),
     "cli": (
-        *("config", "engine", "execution.worker.process", "lifecycle", "options", "repository", "scheduling.ensemble"),
-        *("server", "telemetry.logs"),
+        *("config", "engine", "execution.worker.process", "explain", "lifecycle", "options", "repository"),
+        *("scheduling.ensemble", "server", "telemetry.logs"),
     ),
+    "explain": ("config",),
     "testing": (),
     "__main__": ("cli",),
 }

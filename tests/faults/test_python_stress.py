@@ -315,7 +315,7 @@ def all_at_rest(model: LoadedModel) -> bool:
     requests = [i._requests for i in model._instances if isinstance(i, ProcessInstance)]
     is_open = any(r.batch is not None or r._left or r._left_numbers or r._given_up for r in requests)
     return not (
-        is_open or model.in_flight or model.statistics.pending or model._events.held or len(model._queue.batcher)
+        is_open or model.in_flight or model.statistics.pending or model._events.held or len(model._scheduler.batcher)
     )
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from naiad.cli.explain_options import FLAGS, OWN_OPTIONS
 from naiad.options import CHECK_OPTIONS, OPTIONS, Option
 
 _HELP: Final = """\
@@ -45,6 +46,7 @@ _naiad() {
     if [[ $word == -* ]]; then
         case $command in
             check) COMPREPLY=($(compgen -W '@CHECK@' -- "$word")) ;;
+            explain) COMPREPLY=($(compgen -W '@EXPLAIN@' -- "$word")) ;;
             completion) ;;
             *) COMPREPLY=($(compgen -W '@SERVE@' -- "$word")) ;;
         esac
@@ -91,6 +93,7 @@ def _bash() -> str:
         _BASH.replace("@COMMANDS@", " ".join((*_commands(), "--help", "--version")))
         .replace("@VALUES@", cases)
         .replace("@CHECK@", " ".join(_all_flags(CHECK_OPTIONS)))
+        .replace("@EXPLAIN@", " ".join((*_all_flags(CHECK_OPTIONS), *OWN_OPTIONS)))
         .replace("@SERVE@", " ".join(_all_flags(OPTIONS)))
         .replace("@SHELLS@", " ".join(SHELLS))
     )
@@ -108,10 +111,13 @@ def _fish_lines() -> Iterator[str]:
     for name, summary in _commands().items():
         yield f"complete -c naiad -n __fish_use_subcommand -f -a {name} -d {shlex.quote(summary)}"
     yield f"complete -c naiad -n '__fish_seen_subcommand_from completion' -f -a {shlex.quote(' '.join(SHELLS))}"
-    for command, options in (("serve", OPTIONS), ("check", CHECK_OPTIONS)):
+    for command, options in (("serve", OPTIONS), ("check", CHECK_OPTIONS), ("explain", CHECK_OPTIONS)):
         for option in options:
             for flag in _flags(option):
                 yield _fish_option(command, option, flag.removeprefix("--"))
+    for flag, text in OWN_OPTIONS.items():
+        line = f"complete -c naiad -n '__fish_seen_subcommand_from explain' -l {flag[2:]} -d {shlex.quote(text)}"
+        yield line if flag in FLAGS else f"{line} -r"
 
 
 def _fish_option(command: str, option: Option, name: str) -> str:

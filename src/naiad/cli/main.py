@@ -12,6 +12,10 @@ from naiad.version import __version__
 COMMANDS = {
     "serve": ("naiad.cli.serve:serve", "serve models over HTTP and gRPC"),
     "check": ("naiad.cli.serve:check", "show everything that is wrong with models, without serving them"),
+    "explain": (
+        "naiad.cli.explain:explain",
+        "show every field of a configuration: value, origin, meaning",
+    ),
     "completion": ("naiad.cli.completion:completion", "print a script that completes these commands in a shell"),
 }
 

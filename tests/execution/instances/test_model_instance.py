@@ -13,7 +13,7 @@ import pytest
 
 from execution.instances.test_decoupled import ONE, Steppers
 from naiad.backend_api.backend import Arrays
-from naiad.backend_api.decoupled import Requester, Step
+from naiad.backend_api.decoupled import Delay, Requester, Step
 from naiad.execution.batching.batch import Batch
 from naiad.execution.instances.model_instance import NO_REGIONS, ModelInstance
 from naiad.execution.model.loaded_model import LoadedModel
@@ -122,5 +122,57 @@ def test_prepare_gathers_what_is_small_and_run_says_what_is_known_at_once(
             for caller in callers:
                 assert list(await caller.outputs()) == ["y"]
             assert model.is_drained
+
+    asyncio.run(asyncio.wait_for(test(), 3 * WAIT_S))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_waits_for_an_idle_instance_is_called_back_once(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with serving_kind(kind, tmp_path, monkeypatch) as model:
+            instance = only(model)
+            await until(lambda: instance.is_up)
+            calls: list[bool] = []
+            instance.when_idle(lambda: calls.append(instance.is_idle))
+            assert calls == [True]
+            model._queue.take_back(instance)
+            caller = Caller(0.0)
+            model._responder.admit(caller)
+            known = instance.run(Batch([caller]))
+            # A thread may be ended at any time, since it finishes its batches first.
+            is_idle = kind in ("inline", "thread")
+            assert instance.is_idle == is_idle
+            instance.when_idle(lambda: calls.append(instance.is_idle))
+            assert len(calls) == 1 + is_idle
+            if known is not None:
+                model._responder.settle(known)
+            assert list(await caller.outputs()) == ["y"]
+            await until(lambda: len(calls) == 2)
+            if known is None:
+                # The instance is back in the queue, and runs this one too.
+                another = Caller(0.0)
+                model.submit(another)
+                await another.outputs()
+            assert calls == [True, True]
+
+    asyncio.run(asyncio.wait_for(test(), 3 * WAIT_S))
+
+
+def test_who_waits_for_an_idle_instance_is_called_back_at_its_end() -> None:
+    def endless(inputs: Arrays, requester: Requester) -> Iterator[Step]:
+        while True:
+            yield Delay(60.0)
+
+    async def test() -> None:
+        calls: list[bool] = []
+        with loaded(replace(spec(), max_batch_size=8), Steppers(endless)) as model:
+            instance = only(model)
+            model.submit(Caller(0.0))
+            await until(lambda: not instance.is_idle)
+            instance.when_idle(lambda: calls.append(instance.is_idle))
+            assert calls == []
+        assert calls == [True]
 
     asyncio.run(asyncio.wait_for(test(), 3 * WAIT_S))

@@ -50,3 +50,40 @@ def test_nobody_waits_when_all_that_are_open_gave_up() -> None:
     assert found.nobody_waits
     assert found.was_given_up(12)
     assert not found.was_given_up(12)
+
+
+def test_who_waits_for_the_last_request_is_called_back_once() -> None:
+    found, _ = running(2)
+    calls: list[bool] = []
+    found.when_empty(lambda: calls.append(found.is_empty))
+    found.find(11, final=True)
+    # The batch is over, and leaves one request open.
+    found.end()
+    found.begin(20, 21, Batch([Caller(1.0)]))
+    assert found.find(12, final=True) is not None
+    assert calls == []
+    found.end_answered(1)
+    assert calls == [True]
+    found.begin(30, 31, Batch([Caller(1.0)]))
+    found.end_answered(1)
+    assert calls == [True]
+    # At once when nothing is in flight.
+    found.when_empty(lambda: calls.append(found.is_empty))
+    assert calls == [True, True]
+
+
+def test_who_waits_is_called_back_however_the_last_request_ends() -> None:
+    found, _ = running(2)
+    calls: list[str] = []
+    found.when_empty(lambda: calls.append("cleared"))
+    assert len(found.clear()) == 2
+    found.begin_whole(20, Batch([Caller(1.0)]))
+    found.when_empty(lambda: calls.append("whole"))
+    found.end_whole()
+    found.begin(30, 31, Batch([Caller(1.0)]))
+    found.end()
+    found.when_empty(lambda: calls.append("left"))
+    assert found.find(31, final=False) is not None
+    assert calls == ["cleared", "whole"]
+    assert found.find(31, final=True) is not None
+    assert calls == ["cleared", "whole", "left"]

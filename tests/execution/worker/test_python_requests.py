@@ -171,7 +171,7 @@ def test_a_request_that_is_given_back_for_ever_ends_when_its_caller_gives_up(tmp
     async def test(model: Any) -> None:
         submit(model, caller := Caller(1))
         await until(lambda: model.statistics.execution_count > 3, 5)
-        await until(lambda: not len(model._queue.batcher))
+        await until(lambda: not len(model._scheduler.batcher))
         model.cancel(caller)
         assert isinstance(await caller.error(5), CancelledError)
         assert is_idle(model)

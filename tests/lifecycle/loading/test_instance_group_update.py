@@ -16,6 +16,7 @@ from google.protobuf.json_format import MessageToJson
 from lifecycle.loading.test_warmup_samples import LONG, NOTES, notes, sample
 from naiad.errors import NaiadError, UnavailableError
 from naiad.execution.model.loaded_model import LoadedModel
+from naiad.execution.worker.instance import ProcessInstance
 from naiad.lifecycle.loading import instance_group_update as in_place
 from naiad.repository.local.overrides import Overrides
 from support import worker_models as process_models
@@ -207,6 +208,43 @@ def test_a_process_that_leaves_answers_what_it_holds(tmp_path: Path) -> None:
                 await asyncio.wait_for(one.done.wait(), 10)
                 assert [error for _, error, _ in one.parts] == [None, None]
             await until(lambda: names(model) == ["m_0_0"])
+
+    run(test())
+
+
+def test_an_instance_that_leaves_ends_with_its_last_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = """
+        def execute(self, requests):
+            while not os.path.exists(os.path.join(FOLDER, "go")):
+                time.sleep(0.01)
+            found = [pb_utils.get_input_tensor_by_name(r, "x").as_numpy() for r in requests]
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("y", x)]) for x in found]
+    """
+    monkeypatch.setattr(in_place, "END_S", 0.01)
+    is_idle, looks = ProcessInstance.is_idle, list[str]()
+
+    def look(instance: ProcessInstance) -> bool:
+        looks.append(instance.name)
+        return instance._requests.is_empty
+
+    async def test() -> None:
+        async with python_model(tmp_path, waits.replace("FOLDER", repr(str(tmp_path))), "", 2) as (found, model):
+            callers = [Caller(float(i)) for i in range(2)]
+            for busy, one in enumerate(callers, 1):
+                process_models.submit(model, one)
+                await until(lambda wanted=busy: sum(not i.is_idle for i in model._instances) == wanted)
+            monkeypatch.setattr(ProcessInstance, "is_idle", property(look))
+            await again(found, "", 1)
+            assert model.leaving == 1
+            # Long enough for whoever would look again; a look at any later time would be missed, and fail nothing.
+            await asyncio.sleep(0.2)
+            assert (model.leaving, looks) == (1, [])
+            (tmp_path / "go").touch()
+            for number, one in enumerate(callers):
+                assert (await one.outputs())["y"].tolist() == [[float(number)]]
+            await until(lambda: names(model) == ["m_0_0"])
+            assert model.leaving == 0
+            monkeypatch.setattr(ProcessInstance, "is_idle", is_idle)
 
     run(test())
 

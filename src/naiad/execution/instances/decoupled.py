@@ -93,6 +93,7 @@ class SteppedDecoupledInstance(ModelInstance):
         self._open: dict[InferRequest, _OpenRequest] = {}
         self._batch: Batch | None = None
         self._busy: asyncio.Handle | None = None
+        self._on_idle: Callable[[], object] | None = None
 
     def start(self) -> None:
         """Create the instance and warm it up; called in a loading thread.
@@ -129,11 +130,23 @@ class SteppedDecoupledInstance(ModelInstance):
             if one.handle is not None:
                 one.handle.cancel()
         self._open.clear()
+        self._batch = None
+        self._notify_idle()
 
     @property
     def is_idle(self) -> bool:
         """Whether no request is open."""
         return not self._open and self._batch is None
+
+    def when_idle(self, callback: Callable[[], object]) -> None:
+        self._on_idle = callback
+        self._notify_idle()
+
+    def _notify_idle(self) -> None:
+        callback = self._on_idle
+        if callback is not None and self.is_idle:
+            self._on_idle = None
+            callback()
 
     # Requests
 
@@ -204,6 +217,8 @@ class SteppedDecoupledInstance(ModelInstance):
         if batch is not None:
             batch.infer_ns = batch.end_ns = monotonic_ns()
             self._events.step_finished(self, batch)
+        if self._on_idle is not None:
+            self._notify_idle()
 
     # Steps
 
@@ -252,6 +267,8 @@ class SteppedDecoupledInstance(ModelInstance):
                 # Further responses would reach nobody.
                 self._open.pop(one.request, None)
                 self._respond(one, step, FLAG_FINAL)
+                if self._on_idle is not None:
+                    self._notify_idle()
                 return False
         return True
 
@@ -274,6 +291,8 @@ class SteppedDecoupledInstance(ModelInstance):
             error = CancelledError(f"{request_label(one.request.id)}the request was cancelled by its caller")
         flags = FLAG_FINAL | FLAG_EMPTY if error is None else FLAG_FINAL | FLAG_ERROR
         self._events.worker_responded(one.request, Response(0, None, error, flags), one.batch)
+        if self._on_idle is not None:
+            self._notify_idle()
 
 
 def run_steps(instance: DecoupledInstance, batch: Batch) -> list[str]:

@@ -63,7 +63,7 @@ class ModelInstance(ABC):
         """Wait at most ``timeout`` seconds for that end; whether it has come."""
 
     def detach(self) -> None:
-        """Release what belongs to the event loop; the last call there."""
+        """Release what belongs to the event loop, and call back who waits for its idleness; the last call there."""
         return
 
     @property
@@ -75,6 +75,10 @@ class ModelInstance(ABC):
     def is_idle(self) -> bool:
         """Whether ``stop`` would lose no request: none is open, or open ones are finished first."""
         return True
+
+    def when_idle(self, callback: Callable[[], object]) -> None:
+        """Call back once, as soon as the instance is idle: at once when it is. There is one who waits at most."""
+        callback()
 
     @property
     def pid(self) -> int:

@@ -196,10 +196,6 @@ class InstanceSet:
         # An instance that restarted meanwhile, and warms up again, reports when it is warm.
         return [i for i in serving if i.is_up and not i.problem]
 
-    def may_end(self, instance: ModelInstance) -> bool:
-        """Whether an instance that leaves can be ended; a thread finishes its batches in any case."""
-        return instance not in self.all or instance.is_idle
-
     def let_go(self, instances: Sequence[ModelInstance]) -> None:
         """Forget instances that have ended, or were never started."""
         for instance in instances:

@@ -17,14 +17,16 @@ from naiad.errors import InvalidArgumentError, QueueFullError, UnavailableError
 from naiad.execution.instances.model_instance import NO_REGIONS, ModelInstance
 from naiad.execution.instances.warmup import NO_WARMUP, Warmup
 from naiad.execution.model.custom_batching import CustomBatching
-from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.fast_path import InlineRunner, may_run_directly
 from naiad.execution.model.group_change import GroupChange
 from naiad.execution.model.instance_set import InstanceSet
+from naiad.execution.model.interceptor import Interceptor, StopInterceptor
 from naiad.execution.model.interface import ServingModel
+from naiad.execution.model.queue_scheduler import QueueScheduler
 from naiad.execution.model.rate_limits import RateLimits
 from naiad.execution.model.remote_cache import RemoteModelCache, SharedCache, model_cache
-from naiad.execution.model.responder import ModelResponder, not_sent, stopping_error
+from naiad.execution.model.responder import ModelResponder, not_sent
+from naiad.execution.model.scheduler import SchedulerFactory
 from naiad.execution.model.startup import end_all
 from naiad.execution.model.tracing import ModelTracer
 from naiad.execution.model.worker_events import WorkerEvents
@@ -45,7 +47,13 @@ MAX_ID = 16_383
 class LoadedModel:
     """One version of a model, ready to run.
 
-    ``start`` and ``close`` are called in a loading thread; everything else on the loop.
+    Its parts differ with the kind of model: the interceptor sees a request first, the scheduler queues it and has it
+    run, the responder counts it and responds. ``start`` and ``close`` are called in a loading thread; everything else
+    on the loop.
+
+    Args:
+        make_scheduler: makes the scheduler; None for a queue with the batches of ``strategy``.
+        interceptor: sees every request before it is queued; None where all are queued until the model stops.
 
     Attributes:
         regions_from: the size in bytes from which on inputs may be ``RegionTensor``s instead of arrays. Outputs of that
@@ -65,14 +73,15 @@ class LoadedModel:
         budget: RequestBudget | None = None,
         strategy: CustomBatching | None = None,
         limits: RateLimits | None = None,
+        make_scheduler: SchedulerFactory | None = None,
+        interceptor: Interceptor | None = None,
     ) -> None:
         self.spec = spec
         self.name = spec.name
         self.version = version
         self.namespace = ""
         self._statistics = ModelStatistics()
-        # The response to a request of a sequence depends on the requests before it.
-        self._cache = model_cache(cache if spec.sequence is None else None, spec, version, self._statistics, loop)
+        self._cache = model_cache(cache, spec, version, self._statistics, loop)
         self.budget = budget or RequestBudget()
         self._backend = backend
         self._loop = loop
@@ -83,13 +92,20 @@ class LoadedModel:
         ordered = OrderedRelease() if in_order else None
         self._responder = ModelResponder(self.name, self._statistics, self.budget, self._clock, self._cache, ordered)
         self._strategy = strategy
-        self._queue = self._make_queue(limits)
-        self._events = WorkerEvents(spec, self._responder, self._queue)
-        self._push = self._queue.batcher.push
+        self._scheduler = (
+            QueueScheduler(spec, loop, self._responder, limits, strategy)
+            if make_scheduler is None
+            else make_scheduler(spec, loop, self._responder, limits)
+        )
+        self._queue = self._scheduler.dispatcher
+        self._events = WorkerEvents(spec, self._responder, self._scheduler)
+        self._interceptor = StopInterceptor() if interceptor is None else interceptor
+        # Decided once, as every request needs them. Without an interceptor of its own a model asks from its stop on.
+        self._push = self._scheduler.push
+        self._intercepts = interceptor is not None
+        self._is_plain = self._cache is None and ordered is None and not self._scheduler.may_refuse
         if isinstance(self._cache, RemoteModelCache):
             self._cache.serve(self._responder, self.submit_reserved)
-        # Decided once, as every request needs it.
-        self._is_plain = cache is None and ordered is None and self._queue.policies is None
         self._set = InstanceSet(backend, loop, self._events, self._queue.finished_in_thread, models, self.metrics)
         self._events.instances = self._instances = self._set.all
         self._queue.passive = self._set.passive
@@ -97,9 +113,6 @@ class LoadedModel:
         self._direct: InlineRunner | None = None
         self._sends_requests = False
         self.regions_from = NO_REGIONS
-
-    def _make_queue(self, limits: RateLimits | None) -> Dispatcher:
-        return Dispatcher(self.spec, self._loop, self._responder, self._strategy, limits)
 
     @property
     def parts(self) -> tuple[ServingModel, ...]:
@@ -149,8 +162,7 @@ class LoadedModel:
         """The fast path, where only one instance on the loop stands between a request and its response."""
         first = self._queue.idle[0] if self._queue.idle else None
         is_plain = (
-            not self._queue.batches
-            and self.spec.sequence is None
+            not self._scheduler.batches
             and not self._queue.gate.is_limited
             and self._responder.ordered is None
             and self._cache is None
@@ -183,7 +195,7 @@ class LoadedModel:
 
     def stop_accepting(self) -> None:
         """Refuse new requests; admitted ones continue."""
-        self._stopping = True
+        self._stopping = self._intercepts = True
         # The fast path does not look at ``_stopping``.
         if self._direct is not None:
             self._direct.settle()
@@ -192,7 +204,7 @@ class LoadedModel:
     @property
     def is_busy(self) -> bool:
         """Whether a caller waits for a response, or continues a sequence."""
-        return self._responder.in_flight > 0
+        return self._responder.in_flight > 0 or self._scheduler.has_live
 
     @property
     def is_drained(self) -> bool:
@@ -205,7 +217,8 @@ class LoadedModel:
 
     def detach(self) -> None:
         """Release what belongs to the event loop; the last call there."""
-        self._queue.close()
+        self._interceptor.close()
+        self._scheduler.close()
         self._set.clear()
         if self._cache is not None:
             self._cache.close()
@@ -261,10 +274,6 @@ class LoadedModel:
         """How many instances leave that have not ended."""
         return self._set.leaving
 
-    def may_end(self, instance: ModelInstance) -> bool:
-        """Whether an instance that leaves can be ended without losing a request."""
-        return self._set.may_end(instance)
-
     def let_go(self, instances: Sequence[ModelInstance]) -> None:
         """Forget instances that have ended."""
         self._queue.leave(instances)
@@ -294,25 +303,25 @@ class LoadedModel:
         # False: the run failed or is to be traced, and the request goes through the queue.
         if direct is not None and direct.run(request, not_sent):
             return
-        if self._stopping:
-            raise stopping_error()
+        if self._intercepts and self._interceptor.intercept(request, self._stopping):
+            return
         if self._sends_requests and len(request.id) > MAX_ID:
             raise InvalidArgumentError(
                 f"the id of a request to model '{self.name}' has {len(request.id)} characters; at most {MAX_ID} reach "
                 "the process of a model"
             )
-        queue, responder = self._queue, self._responder
+        queue = self._queue
         if queue.outage is not None:
             # A new error for each request: one that is raised again collects tracebacks.
             raise UnavailableError(str(queue.outage))
         if self._is_plain:
-            responder.admit(request)
+            self._responder.admit(request)
             self._push(request)
         elif not self._queued_specially(request):
             return
         self._statistics.pending += 1
         if queue.idle and not queue.turn_is_set:
-            queue.wake()
+            self._scheduler.wake(request)
 
     def expect(self) -> None:
         """Reserve a place for a request that is still being read: until ``submit_reserved`` or ``release`` is called,
@@ -351,18 +360,19 @@ class LoadedModel:
         return True
 
     def _queued_specially(self, request: InferRequest) -> bool:
-        """Queue a request by the model's policies, and note its place where responses keep the order of requests.
+        """Queue a request that may be refused, and note its place where responses keep the order of requests.
 
         False when the cache responds to it, now or later.
         """
         try:
-            if self._answered_from_cache(request):
+            if self._cache is not None and self._answered_from_cache(request):
                 return False
             self._responder.admit(request)
-            if self._queue.policies is None:
+            try:
                 self._push(request)
-            else:
-                self._push_by_policy(request)
+            except BaseException:
+                self._responder.let_go(request)
+                raise
         except QueueFullError:
             # Its look-up waits for outputs that will not come.
             if self._cache is not None:
@@ -371,13 +381,6 @@ class LoadedModel:
         if self._responder.ordered is not None:
             self._responder.ordered.expect(request)
         return True
-
-    def _push_by_policy(self, request: InferRequest) -> None:
-        try:
-            self._queue.push_by_policy(request)
-        except BaseException:
-            self._responder.let_go(request)
-            raise
 
     def check_room(self, size: int) -> None:
         """Check that a request of at least ``size`` bytes would be admitted, before its body is read.
@@ -393,7 +396,7 @@ class LoadedModel:
         if self._drop_look_up(request):
             self._responder.fail_cancelled(request)
             return
-        running = self._queue.cancel(request)
+        running = self._scheduler.cancel(request)
         if running is not None:
             # Nothing records which instance runs a request; the others ignore it.
             for instance in self._instances:
@@ -409,12 +412,12 @@ class LoadedModel:
 
     def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """Pause a request whose caller does not take its responses; see ``Recipient.hold``."""
-        running = self._queue.as_run(request)
+        running = self._scheduler.as_run(request)
         for instance in self._instances:
             instance.pause(running, backpressure_timeout_ms)
 
     def go_on(self, request: InferRequest) -> None:
         """Resume a paused request: its caller takes its responses again."""
-        running = self._queue.as_run(request)
+        running = self._scheduler.as_run(request)
         for instance in self._instances:
             instance.resume(running)

@@ -12,9 +12,9 @@ from naiad.execution.batching.response import Response
 from naiad.execution.instances.decoupled import SteppedDecoupledInstance
 from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model.accounting import count_one
-from naiad.execution.model.dispatcher import Dispatcher
 from naiad.execution.model.responder import ModelResponder, send_part
 from naiad.execution.model.response_times import ResponseTimes
+from naiad.execution.model.scheduler import Scheduler
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import Array, InferRequest, request_label
 from naiad.worker.ipc.frames import FLAG_FINAL, FLAG_OWN, FLAG_RESCHEDULE
@@ -28,18 +28,19 @@ class WorkerEvents:
         instances: all of the model; given once they are made.
     """
 
-    def __init__(self, spec: ModelSpec, responder: ModelResponder, queue: Dispatcher) -> None:
+    def __init__(self, spec: ModelSpec, responder: ModelResponder, scheduler: Scheduler) -> None:
         self._name = spec.name
         self._decoupled = spec.decoupled
         self._responder = responder
-        self._queue = queue
+        self._scheduler = scheduler
+        self._queue = scheduler.dispatcher
         self._times = ResponseTimes(responder.statistics)
         self.held: dict[InferRequest, Response] = {}
         self.instances: Sequence[ModelInstance] = ()
 
     def worker_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
         """Take the one response of each request of a batch."""
-        if self._queue.has_run(instance, batch, outputs):
+        if self._scheduler.has_run(instance, batch, outputs):
             # The instance gets its next batch before the callers get their responses, and runs it meanwhile.
             self.worker_ready(instance)
         else:
@@ -53,7 +54,7 @@ class WorkerEvents:
 
     def worker_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
         """Take one response to a request of a batch."""
-        taken = self._queue.take_response(request, response)
+        taken = self._scheduler.take_response(request, response)
         if taken is None:
             return
         if self._decoupled:
@@ -74,7 +75,7 @@ class WorkerEvents:
                 responder.log_error(request, response.error)
             response = held._replace(flags=held.flags | FLAG_FINAL | (response.flags & FLAG_RESCHEDULE))
         if response.flags & FLAG_RESCHEDULE:
-            self._queue.requeue(request)
+            self._scheduler.requeue(request)
         elif response.error is not None and not response.flags & FLAG_OWN:
             responder.fail(request, response.error)
             if responder.tracer is not None:
@@ -98,7 +99,7 @@ class WorkerEvents:
         responder = self._responder
         if response.final and response.flags & FLAG_RESCHEDULE:
             self._times.forget(request)
-            self._queue.requeue(request)
+            self._scheduler.requeue(request)
             return
         output_ns = self._times.count(request, response, batch)
         if response.final:
@@ -121,17 +122,17 @@ class WorkerEvents:
         """An instance is free for the next batch."""
         self._responder.count_execution(batch)
         self._revive(instance)
-        self._queue.finished(instance)
+        self._scheduler.finished(instance)
 
     def step_finished(self, instance: SteppedDecoupledInstance, batch: Batch) -> None:
         """An instance on the loop is free for the next batch."""
         self._responder.count_execution(batch)
-        self._queue.finished(instance)
+        self._scheduler.finished(instance)
 
     def framework_finished(self, instance: ModelInstance, batches: list[Batch], is_free: bool) -> None:
         """Batches of a framework's worker are done."""
         # Sequences first: the next requests of these can then be part of the next batch.
-        self._queue.end_batches(batches)
+        self._scheduler.end_batches(batches)
         if is_free:
             # The instance gets its next batch before the callers get their responses.
             self._queue.freed(instance)
@@ -144,18 +145,18 @@ class WorkerEvents:
         """An instance can take no batch for now."""
         self._queue.take_back(instance)
         # A model that gets single requests may have state of its own, which is gone with its process.
-        self._queue.lost(instance, forgets=instance.sends_requests)
+        self._scheduler.lost(instance, forgets=instance.sends_requests)
 
     def worker_down(self, instance: ProcessInstance) -> None:
         """A worker will be down for a while. No request waits for it when no other instance is left."""
-        self._queue.lost(instance, forgets=True)
+        self._scheduler.lost(instance, forgets=True)
         serving = [i for i in self.instances if i not in self._queue.passive]
         if not all(i.is_down for i in serving):
             return
         # The reference calls a worker a stub process; callers know its text.
         text = f"Stub process '{instance.name}' is not healthy. {instance.problem}"
         self._queue.outage = UnavailableError(text)
-        self._queue.fail_all(self._queue.outage)
+        self._scheduler.fail_all(self._queue.outage)
 
     def worker_ready(self, instance: ProcessInstance) -> None:
         """An instance can take a batch again."""
@@ -163,6 +164,6 @@ class WorkerEvents:
         self._queue.freed(instance)
 
     def _revive(self, instance: ProcessInstance) -> None:
-        self._queue.found(instance)
+        self._scheduler.found(instance)
         if instance not in self._queue.passive:
             self._queue.outage = None

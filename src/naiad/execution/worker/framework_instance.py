@@ -120,7 +120,7 @@ class FrameworkInstance(ProcessInstance):
                 self._done_batches += self.run(part) or ()
         # Parts of a split batch are reported together, when the last of them has run.
         if not self._sent:
-            self._requests.batch = None
+            self._requests.end_whole()
             done, self._done_batches = self._done_batches, []
             self.answers.framework_finished(self, done, True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from naiad.execution.batching.batch import Batch
@@ -29,7 +29,7 @@ class InFlightRequests:
         number: of that batch, or of the last one.
     """
 
-    __slots__ = ("_first", "_given_up", "_left", "_left_numbers", "_numbers", "_slots", "batch", "number")
+    __slots__ = ("_first", "_given_up", "_left", "_left_numbers", "_numbers", "_on_empty", "_slots", "batch", "number")
 
     def __init__(self) -> None:
         self.batch: Batch | None = None
@@ -43,11 +43,23 @@ class InFlightRequests:
         # By request too: a caller with thousands of open requests may cancel all of them at once.
         self._left_numbers: dict[InferRequest, int] = {}
         self._given_up: set[int] = set()
+        self._on_empty: Callable[[], object] | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether no batch runs, and no earlier batch left a request open."""
         return self.batch is None and not self._left
+
+    def when_empty(self, callback: Callable[[], object]) -> None:
+        """Call back once, as soon as no request is in flight: at once when none is. One may wait at a time."""
+        self._on_empty = callback
+        self._notify()
+
+    def _notify(self) -> None:
+        callback = self._on_empty
+        if callback is not None and self.is_empty:
+            self._on_empty = None
+            callback()
 
     def begin(self, number: int, first: int, batch: Batch) -> None:
         """Register a batch that runs from now on; its requests are numbered from ``first`` on."""
@@ -73,6 +85,14 @@ class InFlightRequests:
         self._slots = []
         if self._numbers:
             self._numbers = {}
+        if self._on_empty is not None:
+            self._notify()
+
+    def end_whole(self) -> None:
+        """End a batch that had one response as a whole."""
+        self.batch = None
+        if self._on_empty is not None:
+            self._notify()
 
     def are_answered_by(self, number: int, responses: Sequence[Answer]) -> bool:
         """Whether the batch of that number is the running one, and each of its requests has one plain response, in
@@ -98,6 +118,8 @@ class InFlightRequests:
         self._slots = []
         if self._numbers:
             self._numbers = {}
+        if self._on_empty is not None:
+            self._notify()
 
     def open_numbers(self) -> Sequence[int]:
         """The numbers of the running batch."""
@@ -120,6 +142,8 @@ class InFlightRequests:
             # A rescheduled request may be in flight again, under another number.
             if self._left_numbers.get(found[0]) == number:
                 del self._left_numbers[found[0]]
+            if self._on_empty is not None:
+                self._notify()
         return found
 
     def give_up(self, request: InferRequest) -> int:
@@ -164,4 +188,5 @@ class InFlightRequests:
         self._left.clear()
         self._left_numbers.clear()
         self._given_up.clear()
+        self._notify()
         return open_ones

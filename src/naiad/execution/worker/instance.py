@@ -227,6 +227,9 @@ class ProcessInstance(ModelInstance):
         """Whether no request is in flight in the worker."""
         return self._requests.is_empty
 
+    def when_idle(self, callback: Callable[[], object]) -> None:
+        self._requests.when_empty(callback)
+
     @property
     def not_ready(self) -> str:
         """The protocol's text for a model that reports itself as not ready, "" otherwise."""
@@ -245,6 +248,8 @@ class ProcessInstance(ModelInstance):
             self._process = None
         # Segments have descriptors, which would stay open until the garbage collector finds these reference cycles.
         self._reset()
+        # Also has who waits for the last of them go on.
+        self._requests.clear()
 
     def _unlisten(self) -> None:
         if self._timer is not None:

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("naiad")
 
-LOOK_S: Final = 0.05
-"""How soon an instance that leaves is ended after its last request."""
 END_S: Final = 5.0
 """The longest time for which the response to a load waits for the end of instances that leave."""
 MAX_LEAVING: Final = 64
@@ -155,8 +153,9 @@ class InstanceGroupUpdate:
 
     async def _end(self, model: LoadedModel, instance: ModelInstance) -> None:
         """End an instance after its last request. A model that is unloaded meanwhile ends it itself."""
-        while not model.may_end(instance):
-            await asyncio.sleep(LOOK_S)
+        idle = asyncio.Event()
+        instance.when_idle(idle.set)
+        await idle.wait()
         await in_thread(end, [instance])
         model.let_go([instance])
 

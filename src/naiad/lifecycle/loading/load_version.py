@@ -120,19 +120,33 @@ def load_version(
             prepared.version_directory,
             backend.context.backend_config.get(registry.BACKEND_DIRECTORY, ""),
         )
-        kind = LoadedModel if spec.sequence is None else SequenceModel
-        model = kind(
-            spec,
-            version,
-            backend,
-            loop,
-            models=models,
-            metrics=metrics,
-            cache=_cache_of(spec, settings.cache, lambda: identity_of(source, version, prepared.config)),
-            budget=settings.budget,
-            strategy=strategy,
-            limits=settings.limits,
-        )
+        cache = _cache_of(spec, settings.cache, lambda: identity_of(source, version, prepared.config))
+        model: LoadedModel
+        if spec.sequence is None:
+            model = LoadedModel(
+                spec,
+                version,
+                backend,
+                loop,
+                models=models,
+                metrics=metrics,
+                cache=cache,
+                budget=settings.budget,
+                strategy=strategy,
+                limits=settings.limits,
+            )
+        else:
+            # Without the cache: the response to a request of a sequence depends on the requests before it.
+            model = SequenceModel(
+                spec,
+                version,
+                backend,
+                loop,
+                models=models,
+                metrics=metrics,
+                budget=settings.budget,
+                limits=settings.limits,
+            )
     except BaseException:
         backend.close()
         raise

@@ -13,7 +13,7 @@ from typing import Any, Final
 from naiad.config.spec import ModelSpec
 from naiad.execution.batching.step_row import SequenceRow, StepFacts
 from naiad.execution.worker.codec.client_memory import OutgoingFrame, WorkerRegions
-from naiad.request import InferRequest, RequestOptions
+from naiad.request import InferRequest
 from naiad.shared_memory.tensor_ref import RegionTensor
 from naiad.worker.ipc.frame_body import PADDING, aligned, places_struct
 from naiad.worker.ipc.frames import (
@@ -202,16 +202,16 @@ def step_schema(number: int, spec: ModelSpec, request: InferRequest, facts: Step
     return UniformStepSchema(number, tensors[:begin], len(facts.controls), tensors[end:])
 
 
-def step_kind(requests: Sequence[InferRequest]) -> RequestOptions | None:
-    """The kind of the steps, if all of them are steps of one kind."""
-    kind = None
+def step_facts(requests: Sequence[InferRequest]) -> StepFacts | None:
+    """The facts of one of the steps, if all requests are steps of one kind."""
+    kind = facts = None
     for request in requests:
         # The requests of a warm-up are no steps.
         facts = request.facts if isinstance(request, SequenceRow) else None
         if facts is None or (kind is not None and facts.kind is not kind):
             return None
         kind = facts.kind
-    return kind
+    return facts
 
 
 def _fixed_sizes(spec: ModelSpec, request: InferRequest) -> list[tuple[str, int]]:

@@ -11,9 +11,9 @@ import orjson
 
 from naiad.config.spec import ModelSpec
 from naiad.execution.batching.reshape import as_model_sees
-from naiad.execution.batching.step_row import SequenceRow
+from naiad.execution.batching.step_row import StepFacts
 from naiad.execution.worker.codec.client_memory import OutgoingFrame, WorkerRegions
-from naiad.execution.worker.codec.uniform import Uniform, step_kind, step_schema, uniform_schema
+from naiad.execution.worker.codec.uniform import Uniform, step_facts, step_schema, uniform_schema
 from naiad.request import Array, InferRequest, RequestOptions
 from naiad.shared_memory.region import RegionPart
 from naiad.shared_memory.tensor_ref import RegionTensor
@@ -81,8 +81,10 @@ class BatchWriter:
         self, number: int, first: int, requests: Sequence[InferRequest], frames: list[OutgoingFrame]
     ) -> bytes | None:
         """The frame for requests that are described once, None for others."""
-        kind = step_kind(requests) if self._is_sequence else None
-        if (options := kind) is None:
+        facts = step_facts(requests) if self._is_sequence else None
+        if facts is not None:
+            options = facts.kind
+        else:
             options = requests[0].options
             for request in requests:
                 # By identity: requests with one plan share their options.
@@ -91,19 +93,19 @@ class BatchWriter:
         try:
             uniform = self._uniform[options]
         except KeyError:
-            uniform = self._uniform_schema(requests[0], kind, frames)
+            uniform = self._uniform_schema(requests[0], facts, frames)
             # A request with a shadow travels otherwise than the same request without.
             if options.regions is None or requests[0].use is not None:
                 self._uniform[options] = uniform
         return None if uniform is None else uniform.frame(number, first, requests, frames)
 
     def _uniform_schema(
-        self, request: InferRequest, kind: RequestOptions | None, frames: list[OutgoingFrame]
+        self, request: InferRequest, facts: StepFacts | None, frames: list[OutgoingFrame]
     ) -> Uniform | None:
-        if kind is not None and isinstance(request, SequenceRow) and request.facts is not None:
+        if facts is not None:
             # Described without sequence and flags, which travel in the frame's column.
-            like = InferRequest(kind, request.inputs)
-            return step_schema(self._schema_of(like, frames), self._spec, like, request.facts)
+            like = InferRequest(facts.kind, request.inputs)
+            return step_schema(self._schema_of(like, frames), self._spec, like, facts)
         return uniform_schema(self._schema_of(request, frames), self._spec, self.regions, request)
 
     def _write(self, number: int, first: int, requests: Sequence[InferRequest], frames: list[OutgoingFrame]) -> None:

@@ -1,4 +1,4 @@
-"""The dispatcher of a model version with sequences, which stay with their instances. Belongs to the event loop."""
+"""The scheduler of a model with sequences, which stay with their instances. Belongs to the event loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Sequence as Items
 from time import monotonic_ns
 
 from naiad.clock import NEVER
-from naiad.config.sequence import run_spec
 from naiad.config.spec import ModelSpec, SequenceSpec
 from naiad.errors import CancelledError, InvalidArgumentError, NaiadError, RequestTimeoutError, UnavailableError
 from naiad.eventloop.timer import LoopTimer
@@ -22,30 +21,47 @@ from naiad.execution.model.responder import ModelResponder
 from naiad.execution.sequence.step import SequenceRequest, SequenceRequestFactory
 from naiad.request import SEQUENCE_START, Array, InferRequest, request_label
 from naiad.scheduling.sequence.slots import Sequence
-from naiad.scheduling.sequence.strategies import Row, make_sequence_batcher
-from naiad.scheduling.testing import delayed_sequences
+from naiad.scheduling.sequence.strategies import Row, SequenceBatcher
 from naiad.worker.ipc.frames import FLAG_EMPTY, FLAG_ERROR, FLAG_FINAL, FLAG_RESCHEDULE
 
 logger = logging.getLogger("naiad")
 
 
-class SequenceDispatcher(Dispatcher):
-    """Queues the requests of sequences and hands batches of them to the instances that their sequences stand in."""
+class SequenceScheduler:
+    """Queues the requests of sequences, and has each run by the instance that its sequence stands in; a ``Scheduler``.
+
+    Args:
+        sequence: the section ``sequence_batching`` of the model.
+        strategy: decides which requests an instance runs next.
+        spec, loop, responder, limits: as for any scheduler.
+
+    Attributes:
+        dispatcher: hands the batches to idle instances.
+        sequences: all sequences with their slots.
+    """
+
+    batches = True
+    may_refuse = True
 
     def __init__(
         self,
-        spec: ModelSpec,
         sequence: SequenceSpec,
+        strategy: SequenceBatcher,
+        spec: ModelSpec,
         loop: asyncio.AbstractEventLoop,
         responder: ModelResponder,
         limits: RateLimits | None = None,
     ) -> None:
-        super().__init__(run_spec(spec), loop, responder, limits=limits)
+        self._loop = loop
+        self._responder = responder
+        self.dispatcher = Dispatcher(loop, responder, limits, self.turn, self.run_next, self.end_batches)
+        # The same list all the time.
+        self._idle = self.dispatcher.idle
         self._name = spec.name
         self._iterative = sequence.iterative
         self._idle_ns = sequence.max_idle_ns
-        self._strategy = delayed_sequences(make_sequence_batcher(sequence, spec.instance_count, spec.max_batch_size))
-        self.sequences = self._strategy.sequences
+        self._strategy = strategy
+        self.sequences = strategy.sequences
         self._maker = SequenceRequestFactory(spec, sequence)
         self._steps: dict[InferRequest, SequenceRequest] = {}
         self._numbers: dict[ModelInstance, int] = {}
@@ -59,6 +75,11 @@ class SequenceDispatcher(Dispatcher):
     def is_stateful(self) -> bool:
         """The model has implicit state."""
         return bool(self._maker.states)
+
+    @property
+    def has_live(self) -> bool:
+        """Whether there are live sequences."""
+        return self.sequences.has_live
 
     # Requests
 
@@ -117,7 +138,7 @@ class SequenceDispatcher(Dispatcher):
         request.is_again = True
         self.sequences.take_back(request.sequence)
         self._place(request.sequence)
-        self.wake_later()
+        self.dispatcher.wake_later()
 
     def as_run(self, request: InferRequest) -> InferRequest:
         return self._steps.get(request, request)
@@ -143,7 +164,7 @@ class SequenceDispatcher(Dispatcher):
         else:
             self._end_sequence(sequence, error)
         self._responder.notify_drained()
-        self.wake_later()
+        self.dispatcher.wake_later()
         return None
 
     def fail_all(self, error: NaiadError) -> None:
@@ -170,18 +191,12 @@ class SequenceDispatcher(Dispatcher):
 
     # Batches
 
-    def wake(self) -> None:
-        """A request came while an instance was idle and no turn was set."""
-        self.turn_is_set = True
-        self._loop.call_soon(self.turn)
-
-    def pushed(self, request: InferRequest) -> None:
-        """A request was queued, and is counted."""
-        if not self.idle or self.turn_is_set:
-            return
+    def wake(self, request: InferRequest) -> None:
+        """Set a turn for the end of the loop's, unless no further request can join the batch until then."""
         begins = self._iterative or request.options.flags & SEQUENCE_START
-        if begins or self.sequences.has_idle or not self.idle[0].sends_requests:
-            self.wake()
+        if begins or self.sequences.has_idle or not self._idle[0].sends_requests:
+            self.dispatcher.turn_is_set = True
+            self._loop.call_soon(self.turn)
         else:
             # Every sequence has its request here, so nothing that comes later in this turn could run with it.
             self.turn()
@@ -207,44 +222,29 @@ class SequenceDispatcher(Dispatcher):
                 response = Response(response.request, None, wrong, response.flags | FLAG_ERROR | FLAG_EMPTY)
         if response.flags & FLAG_FINAL and not response.flags & FLAG_RESCHEDULE:
             self.end(request)
-            self.wake_later()
+            self.dispatcher.wake_later()
         return response
 
     def finished(self, instance: ModelInstance) -> None:
-        """Let an instance take a batch at the end of the loop's turn.
-
-        The responses that came with this are taken by then, so that the next requests can be part of it.
-        """
-        if instance not in self.passive:
-            self.idle.append(instance)
-        if self.gate.is_limited:
-            self.gate.release(instance)
-            # The next turn is requested by ``wake_later``, when the callers' next requests are there.
-            self.gate.hand_out()
-        self.wake_later()
-
-    def freed(self, instance: ModelInstance) -> None:
-        """Take a batch for an instance that can run one; without any request it just becomes idle."""
-        if instance in self.passive and not self.gate.is_limited:
-            # Requests that waited for its last batch may run on other instances.
-            self.wake_later()
-        elif len(self.sequences) or self.gate.is_limited:
-            super().freed(instance)
-        else:
-            self.idle.append(instance)
+        # The responses that came with this are taken by then, so that the next requests can be part of the batch.
+        self.dispatcher.freed_for_next_turn(instance)
 
     def turn(self) -> None:
         """Hand batches out to the idle instances that have something to run."""
-        self.turn_is_set = False
-        if self.gate.is_limited:
+        dispatcher = self.dispatcher
+        dispatcher.turn_is_set = False
+        if dispatcher.gate.is_limited:
             self._request_turns(monotonic_ns())
-            self.gate.hand_out()
+            dispatcher.gate.hand_out()
+            return
+        if not len(self.sequences):
+            # As after most batches with few callers: no instance has to look at its slots.
             return
         wake_ns = 0
-        waiting = list(self.idle)
+        waiting = list(self._idle)
         while waiting:
             instance = waiting.pop()
-            if instance not in self.idle:
+            if instance not in self._idle:
                 # It died, or got a batch, while other requests got their responses.
                 continue
             now_ns = monotonic_ns()
@@ -252,35 +252,36 @@ class SequenceDispatcher(Dispatcher):
             if not rows:
                 wake_ns = min(wake_ns or at_ns, at_ns or wake_ns)
                 continue
-            self.idle.remove(instance)
-            finished = self._run(instance, self._batch(rows, now_ns), now_ns)
+            self._idle.remove(instance)
+            finished = dispatcher.run(instance, self._batch(rows, now_ns), now_ns)
             if finished:
                 self.end_batches(finished)
                 # Idle before the responses, which may bring the next requests of its sequences.
-                self.idle.append(instance)
+                self._idle.append(instance)
                 # The next steps of the sequences may run on any instance that was looked at before.
-                waiting = list(self.idle)
+                waiting = list(self._idle)
                 self._responder.settle(finished)
         if wake_ns:
-            self._wake_at(wake_ns)
+            dispatcher.wake_at(wake_ns)
 
     def _request_turns(self, now_ns: int) -> None:
         """Request turns for the idle instances whose sequences have something to run now."""
         self._look_again_ns = 0
-        for instance in self.idle:
+        gate = self.dispatcher.gate
+        for instance in self._idle:
             count, at_ns = self._strategy.due(self._number(instance), now_ns)
             if count:
-                self.gate.request(instance)
+                gate.request(instance)
             else:
                 # It waits for further requests, or its callers have gone: no instance should wait behind it.
-                self.gate.withdraw(instance)
+                gate.withdraw(instance)
                 self._look_again(at_ns)
 
     def _look_again(self, at_ns: int) -> None:
         """Request turns once more at ``at_ns``, unless that is 0."""
         if at_ns and not 0 < self._look_again_ns <= at_ns:
             self._look_again_ns = at_ns
-            self._wake_at(at_ns)
+            self.dispatcher.wake_at(at_ns)
 
     def run_next(self, instance: ModelInstance) -> bool:
         """Run the next requests of an instance's own sequences; False when there are none, or not yet."""
@@ -289,10 +290,10 @@ class SequenceDispatcher(Dispatcher):
         if not rows:
             self._look_again(at_ns)
             return False
-        self.idle.remove(instance)
-        if finished := self._run(instance, self._batch(rows, now_ns), now_ns):
+        self._idle.remove(instance)
+        if finished := self.dispatcher.run(instance, self._batch(rows, now_ns), now_ns):
             self.end_batches(finished)
-            self.freed(instance)
+            self.dispatcher.freed(instance)
             self._responder.settle(finished)
         return True
 
@@ -310,10 +311,6 @@ class SequenceDispatcher(Dispatcher):
         return self._numbers.setdefault(instance, len(self._numbers))
 
     # Requests that have run
-
-    def _finished(self, instance: ModelInstance, batches: list[Batch]) -> None:
-        self.end_batches(batches)
-        super()._finished(instance, batches)
 
     def end_batches(self, batches: list[Batch]) -> None:
         """Keep the states of finished batches, and end their steps."""
@@ -385,14 +382,14 @@ class SequenceDispatcher(Dispatcher):
             self._place(sequence)
         # Idle sequences that have ended may be what the version's end waits for.
         self._responder.notify_drained()
-        self.wake_later()
+        self.dispatcher.wake_later()
         self._watch()
 
     # Instances that come and go
 
     def lost(self, instance: ModelInstance, forgets: bool) -> None:
         """Place no sequence on an instance; with ``forgets`` end the sequences in its slots."""
-        if instance in self.passive:
+        if instance in self.dispatcher.passive:
             return
         number = self._number(instance)
         self._suspended.add(instance)
@@ -424,4 +421,4 @@ class SequenceDispatcher(Dispatcher):
         self._steps.clear()
         self._numbers.clear()
         self._suspended.clear()
-        super().close()
+        self.dispatcher.close()

@@ -1,0 +1,130 @@
+"""``naiad explain``: the fields of a model's configuration, from its repository or from a server."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from google.protobuf import json_format
+
+from naiad.cli.explain_options import parser
+from naiad.config.messages import message_class
+from naiad.config.normalize import normalize
+from naiad.config.parsing.suggest import did_you_mean
+from naiad.config.resolve import finish, prepare
+from naiad.config.source import ModelSource
+from naiad.errors import BackendUnavailableError, ConfigError, NaiadError, OptionError
+from naiad.explain.origins import baseline, of_file, of_server
+from naiad.explain.report import as_json, as_text, below, field_names, not_set
+from naiad.explain.rows import FieldRow, rows
+from naiad.lifecycle.loading.load_version import LoadSettings, start_backend
+from naiad.options import ServerOptions, parse_check
+from naiad.repository.local.discover import discover
+
+if TYPE_CHECKING:
+    from naiad.config.read import ReadConfig
+
+_TIMEOUT_S = 30
+_MOST_BYTES = 16 << 20
+
+
+def explain(argv: Sequence[str]) -> int:
+    """Explain a model; returns the exit code."""
+    try:
+        own = parser().parse_args(argv)
+        found, notes = (_of_server(own), []) if own.url else _of_repository(own)
+        _print(own, found, notes)
+    except NaiadError as error:
+        print(f"error: {error.located() if isinstance(error, ConfigError) else error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _of_repository(own: argparse.Namespace) -> tuple[list[FieldRow], list[str]]:
+    """The rows of a model that lies in a repository, and remarks."""
+    is_path = Path(own.model).exists()
+    if not (is_path or any(word.startswith("--model-repository") for word in own.of_check)):
+        raise OptionError(
+            f"there is no file or folder '{own.model}': name the folder of a model, or its repository with "
+            "--model-repository=<folder>, or a server with --url"
+        )
+    options = parse_check([*own.of_check, *([own.model] if is_path else [])], os.environ)
+    settings = LoadSettings(
+        options.settings_of,
+        auto_complete=not options.disable_auto_complete_config,
+        model_config_name=options.model_config_name,
+        gpu_fallback=options.gpu_fallback == "cpu",
+    )
+    found = settings.finder.candidate(_source(own.model, options))
+    version = own.model_version or max(found.versions)
+    if version not in found.source.versions:
+        known = ", ".join(map(str, sorted(found.source.versions)))
+        raise OptionError(f"model '{found.source.name}' has no version {version}; it has {known}")
+    config, notes = _completed(found.source, version, found.read, settings)
+    return rows(config, baseline(found.read.config, config), of_file(found.read)), notes
+
+
+def _source(model: str, options: ServerOptions) -> ModelSource:
+    """The model called ``model`` in the repositories, or the one that lies at this path."""
+    local = [path for path in options.model_repository if isinstance(path, Path)]
+    models = discover(local, [path for path in options.paths if isinstance(path, Path)]).models
+    if len(models) == 1 and options.paths:
+        return next(iter(models.values()))
+    if model not in models:
+        where = ", ".join(map(str, [*local, *options.paths]))
+        raise OptionError(f"there is no model '{model}' in {where}{did_you_mean(model, models)}")
+    return models[model]
+
+
+def _completed(source: ModelSource, version: int, read: ReadConfig, settings: LoadSettings) -> tuple[Any, list[str]]:
+    """The completed configuration of a version, and what it lacks."""
+    prepared = prepare(source, version, read=read, gpu_fallback=settings.gpu_fallback)
+    if not prepared.backend:
+        finish(prepared)
+        return prepared.config, []
+    try:
+        prepared, backend, _ = start_backend(source, version, read, settings)
+    except BackendUnavailableError as error:
+        normalize(prepared.config)
+        return prepared.config, [f"fields from the model itself are missing: {error}"]
+    backend.close()
+    return prepared.config, []
+
+
+def _of_server(own: argparse.Namespace) -> list[FieldRow]:
+    """The rows of a model that a server has."""
+    if own.of_check:
+        raise OptionError(f"{' '.join(own.of_check)}: expected nothing beside --url, the server has options of its own")
+    version = f"/versions/{own.model_version}" if own.model_version else ""
+    address = f"{own.url.rstrip('/')}/v2/models/{quote(own.model, safe='')}{version}/config"
+    address = address if "://" in address else f"http://{address}"
+    config = message_class("ModelConfig")()
+    try:
+        with urllib.request.urlopen(address, timeout=_TIMEOUT_S) as response:
+            json_format.ParseDict(json.loads(response.read(_MOST_BYTES)), config, ignore_unknown_fields=True)
+    except urllib.error.HTTPError as error:
+        raise OptionError(f"{address}: {error.code}: {error.read(500).decode(errors='replace')}") from None
+    except (OSError, ValueError, json_format.ParseError) as error:
+        raise OptionError(f"{address}: expected the configuration of a model, found: {error}") from None
+    return rows(config, baseline(message_class("ModelConfig")(), config), of_server)
+
+
+def _print(own: argparse.Namespace, found: list[FieldRow], notes: Sequence[str]) -> None:
+    if own.field:
+        known = below(found, own.field) or not_set(own.field)
+        if not known:
+            hint = did_you_mean(own.field, field_names())
+            raise OptionError(f"a model configuration has no field '{own.field}'{hint}")
+        # Of a message that is not set, the fields that it could have.
+        found = known if known[0].value is not None else not_set(own.field)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    print(as_json(own.model, found).decode() if own.json else as_text(found))
