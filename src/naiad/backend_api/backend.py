@@ -139,6 +139,10 @@ class Backend(ABC):
         """
         return ""
 
+    def advice(self) -> str:
+        """What ``naiad check`` says of a model without problems, "" for nothing. Called after ``start``."""
+        return ""
+
     @abstractmethod
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """A new instance; called in the thread that will use it."""

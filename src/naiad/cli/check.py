@@ -40,7 +40,7 @@ _GREEN, _RED, _PLAIN = "\x1b[32m", "\x1b[1;31m", "\x1b[0m"
 class ModelReport:
     """The report on one model: its problems as lines, or its completed configuration as config.pbtxt.
 
-    ``notes`` list the checks that were skipped.
+    ``notes`` list the checks that were skipped, and advice.
     """
 
     name: str
@@ -198,7 +198,7 @@ def _check_version(
             lines += [(True, line) for line in _static_problems(source, version, read)]
         return None, lines, ""
     try:
-        note = backend.try_out()
+        skipped, advice = backend.try_out(), backend.advice()
     except NaiadError as error:
         return None, [(False, line) for line in _lines(error)], ""
     finally:
@@ -209,6 +209,7 @@ def _check_version(
     except NaiadError as error:
         return None, [(True, str(error))], ""
     checked.keep(source.name, version, spec)
+    note = f"not tried: {skipped}" if skipped else f"advice: {advice}" if advice else ""
     return prepared.config, [], note
 
 
@@ -246,7 +247,7 @@ def _print_report(report: ModelReport) -> None:
 
 def _print_notes(report: ModelReport) -> None:
     for note in report.notes:
-        print(_indented(f"not tried: {note}"))
+        print(_indented(note))
 
 
 def _print_summary(reports: Sequence[ModelReport], paths: Sequence[Path | RemoteUri]) -> int:

@@ -26,6 +26,7 @@ class ModelFormat:
     """One kind of model file: its backend, its default name, and ``platform`` ("" for none).
 
     ``companion``: the suffix of a second file. The model may then have any name, if it is the only one in its folder.
+    ``is_stated``: the file alone does not say so, only a configuration that names the backend.
     """
 
     backend: str
@@ -33,6 +34,7 @@ class ModelFormat:
     filename: str
     is_directory: bool = False
     companion: str = ""
+    is_stated: bool = False
 
 
 # In the order in which files are looked for (configuration reference, section "Auto-complete").
@@ -43,6 +45,7 @@ FORMATS = (
     ModelFormat("onnxruntime", "onnxruntime_onnx", "model.onnx"),
     ModelFormat("openvino", "", "model.xml", companion=".bin"),
     ModelFormat("pytorch", "pytorch_libtorch", "model.pt"),
+    ModelFormat("pytorch", "pytorch_libtorch", "model.py", is_stated=True),
     ModelFormat("pytorch", "torch_aoti", "model.pt2"),
     ModelFormat("python", "", "model.py"),
 )
@@ -82,7 +85,7 @@ def is_ensemble(config: Any) -> bool:
 def format_by_suffix(filename: str) -> ModelFormat | None:
     """The kind of model that a file called ``filename`` holds, by its suffix; None when it is not known."""
     suffix = Path(filename).suffix
-    return next((f for f in FORMATS if Path(f.filename).suffix == suffix), None) if suffix else None
+    return next((f for f in FORMATS if Path(f.filename).suffix == suffix and not f.is_stated), None) if suffix else None
 
 
 def _format_of(config: Any, source: ModelSource, folder: Path | None) -> ModelFormat | None:
@@ -92,7 +95,7 @@ def _format_of(config: Any, source: ModelSource, folder: Path | None) -> ModelFo
         return format_by_suffix(source.single_file.name)
     if config.default_model_filename:
         return format_by_suffix(config.default_model_filename)
-    usual = next((f for f in FORMATS if _present(f, folder)), None)
+    usual = next((f for f in FORMATS if _present(f, folder) and not f.is_stated), None)
     return usual or next((f for f in FORMATS if _other_name(f, folder, f.companion)), None)
 
 
@@ -107,8 +110,12 @@ def _stated_format(config: Any, folder: Path | None) -> ModelFormat | None:
     if not matching and config.platform not in PLATFORMS:
         # An unknown platform says nothing about the file.
         matching = [f for f in FORMATS if f.backend == config.backend]
-    by_name = format_by_suffix(config.default_model_filename)
-    preferred = [f for f in matching if f == by_name] or [f for f in matching if _present(f, folder)] or matching
+    suffix = Path(config.default_model_filename).suffix
+    preferred = (
+        [f for f in matching if suffix and Path(f.filename).suffix == suffix]
+        or [f for f in matching if _present(f, folder)]
+        or matching
+    )
     return preferred[0] if preferred else None
 
 

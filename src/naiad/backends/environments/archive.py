@@ -16,7 +16,7 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
-from naiad.backends.environments.commands import run_command
+from naiad.backends.shared.commands import run_command
 from naiad.errors import ModelLoadError
 from naiad.folder_lease import FolderLease, abandoned_folders
 

@@ -15,10 +15,10 @@ from typing import Final
 
 from naiad.backends.environments import interpreters
 from naiad.backends.environments.archive import shared_archives
-from naiad.backends.environments.commands import run_command
 from naiad.backends.environments.interpreters import Interpreter, inspect, without_numpy
 from naiad.backends.environments.parameters import PACKED, PYTHON, REQUIREMENTS
 from naiad.backends.environments.requirements import default_cache, environment_from
+from naiad.backends.shared.commands import run_command
 from naiad.errors import ModelLoadError
 
 logger = logging.getLogger("naiad")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from naiad.backends.environments.commands import run_command
+from naiad.backends.shared.commands import run_command
 from naiad.errors import ModelLoadError
 
 OLDEST = (3, 8)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from naiad.backends.environments.commands import run_command
+from naiad.backends.shared.commands import run_command
 from naiad.errors import ModelLoadError
 
 _PROBE_S = 60.0

@@ -8,7 +8,6 @@ beside it keeps two servers, or two models, from making the same at the same tim
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -19,9 +18,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from naiad.backends.environments.commands import run_command
 from naiad.backends.environments.interpreters import Interpreter
 from naiad.backends.environments.packages import look_for
+from naiad.backends.shared.build_lock import locked
+from naiad.backends.shared.commands import run_command
 from naiad.errors import ModelLoadError
 
 logger = logging.getLogger("naiad")
@@ -30,7 +30,6 @@ BUILD_S = 1800.0
 """How long making one environment may take."""
 
 MARKER = "naiad.json"
-_LOCK_POLL_S = 0.1
 # They belong to the server's own interpreter and would mislead another one.
 _NOT_FOR_OTHERS = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 
@@ -66,7 +65,7 @@ def environment_from(requirements: Path, base: Interpreter, cache: Path, also: M
         except OSError as error:
             raise ModelLoadError(f"the folder for environments {cache} cannot be made: {error.strerror}") from None
         # Beside the folder, which a build removes first.
-        with _locked(folder.with_suffix(".lock")) as lock_fd:
+        with locked(folder.with_suffix(".lock"), 2 * BUILD_S) as lock_fd:
             # Again: the process that had the lock may have built it.
             if not _is_whole(folder):
                 _build(requirements, base, folder, needed, lock_fd)
@@ -118,28 +117,6 @@ def _mark(folder: Path, about: Mapping[str, str]) -> None:
     written.write_text(json.dumps(about) + "\n")
     # Renamed when written in full: the marker says that the environment is complete.
     written.rename(folder / MARKER)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[int]:
-    """Lock the file ``path``, waiting for it as long as a build may take; its descriptor."""
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        deadline = time.monotonic() + 2 * BUILD_S
-        while True:
-            try:
-                # Without waiting in the call, which could not be ended after a time.
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise ModelLoadError(f"another process has kept {path} locked for {2 * BUILD_S:g} s") from None
-                time.sleep(_LOCK_POLL_S)
-        yield descriptor
-    finally:
-        # Unlocked by hand: a program that was started meanwhile may still have the descriptor.
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
 
 
 def _digest(requirements: Path, base: Interpreter, needed: Mapping[str, str]) -> str:

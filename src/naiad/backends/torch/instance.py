@@ -13,7 +13,7 @@ from naiad.backends.torch.tensors import to_array, to_tensor
 from naiad.errors import BackendError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
 
@@ -43,14 +43,13 @@ class CallPlan:
 
 
 class TorchInstance(Instance):
-    """One module on one device; ``device`` is None for the processor."""
+    """The call of one module on one device; ``device`` is None for the processor."""
 
-    def __init__(self, module: Any, plan: CallPlan, device: str | None) -> None:
+    def __init__(self, forward: Callable[..., Any], plan: CallPlan, device: str | None) -> None:
         import torch
 
         self._torch = torch
-        self._module = module
-        self._forward = module.forward
+        self._forward = forward
         self._plan = plan
         self._device = device
         self._names = tuple(name for name, _ in plan.arguments)
@@ -75,7 +74,7 @@ class TorchInstance(Instance):
 
     def close(self) -> None:
         """Release the module."""
-        del self._forward, self._module
+        del self._forward
 
     def _call(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
         plan = self._plan

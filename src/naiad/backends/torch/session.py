@@ -8,6 +8,7 @@ import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from naiad.backends.torch.archive import check_file
 from naiad.errors import ModelLoadError, first_line
 
 if TYPE_CHECKING:
@@ -34,12 +35,7 @@ def load_module(model: str, path: Path, device: str | None) -> Any:
     """
     import torch
 
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
-        raise ModelLoadError(
-            f"model '{model}': the model file {path} {what}; put the TorchScript file there, or name it with "
-            f"default_model_filename in the configuration"
-        )
+    check_file(model, path)
     # This backend needs TorchScript, and an operator cannot act on its deprecation.
     warnings.filterwarnings("ignore", message=r"`torch\.jit\.\w+` is deprecated", category=DeprecationWarning)
     try:
@@ -69,9 +65,14 @@ def failure_text(error: BaseException) -> str:
     """The last words of a TorchScript failure: the exception itself and the line of the model that raised it."""
     text = str(error).strip()
     found = list(_EXCEPTION_LINE.finditer(text))
-    message = text[found[-1].start(1) :] if found else text or type(error).__name__
+    message = text[found[-1].start(1) :] if found else _named(error, text)
     places = _HERE.findall(text)
     return f"{message} (at: {places[-1].strip()})" if places else message
+
+
+def _named(error: BaseException, text: str) -> str:
+    name = type(error).__name__
+    return text if text.startswith(name) else f"{name}: {text}" if text else name
 
 
 def _hint(path: Path) -> str:

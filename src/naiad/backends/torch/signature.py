@@ -35,12 +35,13 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class ForwardSchema:
-    """The arguments of ``forward`` without ``self``, and its return type."""
+    """The arguments of ``forward`` without ``self``, and its return type. ``kind`` says where it was read."""
 
     arguments: tuple[Argument, ...]
     returns: str
     return_count: int | None
     text: str
+    kind: str = "TorchScript"
 
     @property
     def takes_dictionary(self) -> bool:

@@ -1,0 +1,99 @@
+"""Programs compiled with AOTInductor, kept in a folder of the user over restarts.
+
+Each lies under a hash of all that it was made from: the archive, the version of torch, and the processor, whose
+instructions the code uses. A lock beside it keeps two servers, or two models, from compiling the same at the same time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from naiad.backends.shared.build_lock import locked
+from naiad.backends.shared.commands import run_command
+from naiad.errors import ModelLoadError
+
+log = logging.getLogger("naiad")
+
+COMPILE_S: Final = 1800.0
+"""How long one compilation may take."""
+_PROGRAM: Final = "naiad.backends.torch.compile_main"
+
+
+def default_cache() -> Path:
+    """``~/.cache/naiad/compiled``, or where ``XDG_CACHE_HOME`` says."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "naiad" / "compiled"
+
+
+def compiler() -> str | None:
+    """The C++ compiler that AOTInductor would use, None without one. Source: ``cpp.cxx`` of torch's inductor."""
+    return os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+
+
+def compiled_from(model: str, archive: Path, cache: Path) -> Path:
+    """The package made from ``archive``, compiled now unless the cache has it.
+
+    Raises:
+        ModelLoadError: it cannot be compiled; the text ends with the compiler's last lines.
+    """
+    package = cache / f"{_digest(archive)}.pt2"
+    if package.is_file():
+        log.info("model '%s': %s was compiled before, the code is in %s", model, archive.name, package)
+    else:
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ModelLoadError(f"the folder for compiled models {cache} cannot be made: {error.strerror}") from None
+        with locked(package.with_suffix(".lock"), 2 * COMPILE_S) as lock_fd:
+            # Again: the process that had the lock may have compiled it.
+            if not package.is_file():
+                _compile(model, archive, package, lock_fd)
+    # Its age is that of the last use, for tools that clear the cache by age.
+    with contextlib.suppress(OSError):
+        os.utime(package)
+    return package
+
+
+def _compile(model: str, archive: Path, package: Path, lock_fd: int) -> None:
+    begun = time.monotonic()
+    log.info("model '%s': compiling %s for this processor, once", model, archive.name)
+    # The name must end so; it is renamed when written in full.
+    written = package.with_suffix(".new.pt2")
+    # Precompiled headers, which take most of the time of a small model, are shared by all models.
+    env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(package.parent / "inductor")}
+    command: list[str | Path] = [sys.executable, "-m", _PROGRAM, archive.absolute(), written]
+    try:
+        run_command(command, f"model '{model}': {archive} cannot be compiled", COMPILE_S, env=env, pass_fds=[lock_fd])
+        written.rename(package)
+    finally:
+        written.unlink(missing_ok=True)
+    taken_s = time.monotonic() - begun
+    log.info("model '%s': compiled %s in %.1f s; the code is in %s", model, archive.name, taken_s, package)
+
+
+def _digest(archive: Path) -> str:
+    import torch
+
+    with archive.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+    digest.update(repr((torch.__version__, platform.machine(), _processor())).encode())
+    return digest.hexdigest()[:32]
+
+
+def _processor() -> str:
+    """What tells this kind of processor from others: its model and instructions."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    found = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    return " ".join(found.get(key, "") for key in ("model name", "flags", "Features"))

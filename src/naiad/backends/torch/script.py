@@ -1,0 +1,64 @@
+"""TorchScript models: ``model.pt``, platform ``pytorch_libtorch``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from naiad.backends.shared.parameters import ParameterReader
+from naiad.backends.torch.instance import CallPlan, TorchInstance
+from naiad.backends.torch.model import LoadedModules, TorchModel
+from naiad.backends.torch.plan import call_plan, no_tensors
+from naiad.backends.torch.session import load_module, memory_effects
+from naiad.backends.torch.signature import read_schema
+from naiad.errors import ModelLoadError
+
+if TYPE_CHECKING:
+    from naiad.backend_api.backend import BackendContext, Instance
+    from naiad.config.spec import ModelSpec
+
+
+class ScriptModel(TorchModel):
+    """A TorchScript file; every instance has a module of its own unless ENABLE_WEIGHT_SHARING is set."""
+
+    def __init__(self, context: BackendContext) -> None:
+        self._context = context
+        self._plan: CallPlan | None = None
+        self._loaded = LoadedModules(lambda device: load_module(context.model, context.model_path, device))
+
+    def complete(self, config: Any) -> None:
+        """Fills nothing in: TorchScript has no names, types or shapes. Refuses a configuration without tensors."""
+        if not config.input or not config.output:
+            # Loaded for the error text alone, which names the arguments.
+            schema = read_schema(load_module(self._context.model, self._context.model_path, "cpu"))
+            raise no_tensors(self._context.model, schema)
+
+    def start(self, spec: ModelSpec, device: str | None) -> None:
+        """Load the first module and fit the configuration to its ``forward``."""
+        reader = ParameterReader(spec.name, spec.parameters)
+        self._loaded.share = reader.boolean("ENABLE_WEIGHT_SHARING", False)
+        module = self._loaded.first(device)
+        self._plan = call_plan(spec, read_schema(module), memory_effects(module), reader)
+
+    def instance(self, device: str | None) -> Instance:
+        """An instance with a module of its own, or the shared one."""
+        if self._plan is None:
+            raise ModelLoadError(f"model '{self._context.model}': start() comes before instance()")
+        on_gpu = device is not None and device != "cpu"
+        return TorchInstance(self._loaded.take(device).forward, self._plan, device if on_gpu else None)
+
+    @property
+    def takes_zeros(self) -> bool:
+        """Whether runs leave the module as it is, and all inputs are numbers."""
+        return self._plan is not None and not self._plan.effects.writes_state and not self._plan.strings
+
+    def advice(self) -> str:
+        """How to move on from a format that torch has deprecated."""
+        return (
+            f"{self._context.model_path.name} is TorchScript, which torch has deprecated; it goes on working here. To "
+            "replace it, write torch.export.save(torch.export.export(model, example, dynamic_shapes=...), 'model.pt2') "
+            'and platform: "torch_aoti"'
+        )
+
+    def close(self) -> None:
+        """Release the modules that the instances shared."""
+        self._loaded.clear()

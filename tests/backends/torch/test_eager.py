@@ -1,0 +1,177 @@
+"""Models in Python: a class in ``model.py`` and its weights."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+
+from naiad.config.source import ModelSource  # noqa: E402
+from naiad.errors import BackendError, ModelLoadError  # noqa: E402
+from support import torch_models  # noqa: E402
+from support.backend_contract import context, running, spec, started  # noqa: E402
+
+SOURCE = """
+import torch
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(4, 3))
+
+    def forward(self, x):
+        if x.sum() > 1000:
+            raise ValueError("too much")
+        return torch.tanh(x @ self.weight)
+"""
+CONFIG = """backend: "pytorch" max_batch_size: 8
+input { name: "x" data_type: TYPE_FP32 dims: 4 } output { name: "y" data_type: TYPE_FP32 dims: 3 } """
+OPTIONS = """parameters { key: "TORCH_COMPILE_OPTIONAL_PARAMETERS"
+value { string_value: "{\\"backend\\": \\"eager\\"}" } } """
+X = np.arange(8, dtype=np.float32).reshape(2, 4) / 8
+WEIGHT = torch.linspace(-1, 1, 12).reshape(4, 3)
+EXPECTED = torch.tanh(torch.from_numpy(X) @ WEIGHT).numpy()
+
+
+def write(folder: Path, source: str = SOURCE, weights: bool = True) -> Path:
+    path = folder / "model.py"
+    path.write_text(source)
+    if weights:
+        torch.save({"weight": WEIGHT}, folder / "model.pt")
+    return path
+
+
+def refusal(path: Path, text: str = CONFIG) -> str:
+    with pytest.raises(ModelLoadError) as caught, started("pytorch", context(path), spec(text)):
+        pass
+    return str(caught.value)
+
+
+def answer(path: Path, text: str = CONFIG) -> np.ndarray:
+    with running("pytorch", context(path), spec(text)) as instance:
+        return instance.execute({"x": X}, ("y",))["y"]
+
+
+def test_a_state_dict_of_torch(tmp_path: Path) -> None:
+    np.testing.assert_array_equal(answer(write(tmp_path)), EXPECTED)
+
+
+def test_weights_of_safetensors_come_first(tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.torch", reason="the package safetensors is not installed")
+    path = write(tmp_path, weights=False)
+    (tmp_path / "model.pt").write_bytes(b"not looked at")
+    safetensors.save_file({"weight": WEIGHT}, tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(answer(path), EXPECTED)
+    (tmp_path / "model.safetensors").write_bytes(b"damaged")
+    assert "model.safetensors cannot be read" in refusal(path)
+
+
+def test_a_state_dict_named_as_the_model_finds_its_class(tmp_path: Path) -> None:
+    """The reference's layout: model.pt is found first."""
+    write(tmp_path)
+    np.testing.assert_array_equal(answer(tmp_path / "model.pt"), EXPECTED)
+
+
+def test_it_is_compiled_on_request(tmp_path: Path) -> None:
+    path = write(tmp_path, SOURCE.replace("if x.sum() > 1000:", "if False:"))
+    np.testing.assert_allclose(answer(path, CONFIG + OPTIONS), EXPECTED, rtol=1e-6)
+    assert "as a JSON object, without 'model'" in refusal(path, CONFIG + OPTIONS.replace("backend", "model"))
+
+
+def test_a_failing_run_says_why(tmp_path: Path) -> None:
+    with running("pytorch", context(write(tmp_path)), spec(CONFIG)) as instance:
+        with pytest.raises(BackendError, match="torch: ValueError: too much"):
+            instance.execute({"x": X * 10000}, ("y",))
+        np.testing.assert_array_equal(instance.execute({"x": X}, ("y",))["y"], EXPECTED)
+
+
+def test_the_class_is_named_where_there_are_several(tmp_path: Path) -> None:
+    path = write(tmp_path, SOURCE + "\nclass Other(Layer):\n    pass\n")
+    assert "found Layer, Other; the parameter MODEL_CLASS names the one to serve" in refusal(path)
+    chosen = 'parameters { key: "MODEL_CLASS" value { string_value: "Other" } } '
+    np.testing.assert_array_equal(answer(path, CONFIG + chosen), EXPECTED)
+    assert "has no 'Third', expected one class" in refusal(path, CONFIG + chosen.replace("Other", "Third"))
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (
+            "import no_such_module_at_all",
+            "cannot be imported: ModuleNotFoundError: No module named 'no_such_module_at_all'",
+        ),
+        ("def f(:", "cannot be imported: SyntaxError"),
+        ("from torch.nn import Linear", "has none, expected one class of torch.nn.Module, found none"),
+        (SOURCE.replace("__init__(self)", "__init__(self, size)"), "it is called without arguments"),
+    ],
+)
+def test_a_file_that_has_no_such_class(tmp_path: Path, source: str, words: str) -> None:
+    assert words in refusal(write(tmp_path, source))
+
+
+def test_weights_that_are_missing(tmp_path: Path) -> None:
+    text = refusal(write(tmp_path, weights=False))
+    assert "Layer has 1 weights, and there is neither model.safetensors nor model.pt" in text
+
+
+def test_weights_that_do_not_fit_show_both_sides(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    torch.save({"weight": torch.zeros(5, 3)}, tmp_path / "model.pt")
+    text = refusal(path)
+    assert "do not fit Layer" in text and "torch.Size([5, 3])" in text and "torch.Size([4, 3])" in text
+    torch.save({"weights": WEIGHT}, tmp_path / "model.pt")
+    text = refusal(path)
+    assert 'Missing key(s) in state_dict: "weight"' in text and 'Unexpected key(s) in state_dict: "weights"' in text
+
+
+def test_a_pickle_is_not_run(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    # A whole module, as torch.save(model) writes it.
+    torch.save(torch.nn.Linear(4, 3), tmp_path / "model.pt")
+    text = refusal(path)
+    assert "cannot be read as weights alone" in text and "can run any code and is not loaded" in text
+
+
+def test_torchscript_beside_a_class_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    torch_models.save(tmp_path / "model.pt", torch_models.Subtract())
+    assert "is a TorchScript file, expected the weights of model.py" in refusal(path)
+
+
+def test_a_configuration_without_tensors_says_what_to_write(tmp_path: Path) -> None:
+    text = refusal(write(tmp_path), 'backend: "pytorch"')
+    assert "a class of Python does not say" in text and 'input [ { name: "x"' in text
+
+
+def test_a_check_finds_the_class_and_says_how_to_replace_torchscript(tmp_path: Path) -> None:
+    folder = tmp_path / "layer" / "1"
+    folder.mkdir(parents=True)
+    write(folder)
+    (tmp_path / "layer" / "config.pbtxt").write_text(CONFIG)
+    script = tmp_path / "old" / "1"
+    script.mkdir(parents=True)
+    torch_models.save(script / "model.pt", torch.nn.Linear(4, 3))
+    (tmp_path / "old" / "config.pbtxt").write_text(
+        CONFIG.replace("backend", "platform").replace("pytorch", "pytorch_libtorch")
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "naiad", "check", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "layer: ok (version 1)" in done.stdout, done.stdout + done.stderr
+    assert "old: ok (version 1)\n  advice: model.pt is TorchScript, which torch has deprecated" in done.stdout
+    assert "torch.export.save(torch.export.export(" in done.stdout and "Warning" not in done.stderr
+
+
+def test_a_model_without_a_stated_backend_stays_a_python_model(tmp_path: Path) -> None:
+    from naiad.config.resolve import prepare
+
+    folder = tmp_path / "layer" / "1"
+    folder.mkdir(parents=True)
+    (folder / "model.py").write_text(SOURCE)
+    source = ModelSource("layer", versions={1: folder}, directory=tmp_path / "layer")
+    assert prepare(source, 1).backend == "python"
