@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from naiad.backend_api.backend import Backend, BackendContext, Instance
 from naiad.backends.onnx.instance import AdaptingInstance, BFloat16Instance, OnnxInstance, supports_bfloat16
 from naiad.backends.onnx.session import SessionSettings, create_session, model_file, read_settings, run_options
-from naiad.backends.onnx.signature import GraphSignature, complete, read_signature
+from naiad.backends.onnx.signature import read_signature
+from naiad.backends.shared.completion import GraphSignature, complete
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.backends.shared.signature import check_signature
 from naiad.config.freeze import accelerators, graph_level, parameters
