@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 from backends.contract import FrameworkContract, InstanceContract
-from support.framework import DAMAGES, Damage, Framework, Pair, Signature, Tensor
+from support.framework import Framework, Pair, Signature, Tensor, damaged
 
 
 class TestContract(FrameworkContract):
@@ -179,7 +179,8 @@ class Framework:
         ragged: writes a model with the inputs X (FP32 [n]) and I (INT32 [b]) and the outputs Y = 2 X (FP32 [n]) and
             C = I (INT32 [b, 1]). The suite writes its configuration, in which X is ragged and I is a ``batch_input``.
         failing: writes a model that looks up INDEX (INT64 [ 1 ]) in a table: VALUE (FP32 [ 1 ]) is 10 + INDEX for 0 to
-            3, and the run fails at 99.
+            3, and the run fails at 99. Where an index outside of a table is no error, a shape that depends on INDEX
+            and does not fit may do.
         failure: what the error of such a run says, as a regular expression.
         modes: in which it runs.
         lacks: parts that the framework cannot have, each with the reason.

@@ -1,4 +1,4 @@
-"""The contract of framework backends for ONNX models."""
+"""The contract of framework backends for ONNX models. ``test_onnxruntime.py`` has that of instances."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="the extra onnx is not i
 import onnx.parser  # noqa: E402
 from onnx import helper  # noqa: E402
 
-from backends.contract import FrameworkContract, InstanceContract  # noqa: E402
+from backends.contract import FrameworkContract  # noqa: E402
 from naiad.backend_api.backend import Arrays  # noqa: E402
 from support import onnx_models  # noqa: E402
 from support.framework import Framework, Pair, Signature, Tensor, damaged  # noqa: E402
@@ -106,7 +106,3 @@ class TestContract(FrameworkContract):
         failing=failing,
         failure="onnxruntime: .*idx=99 must be within the inclusive range",
     )
-
-
-class TestInstance(InstanceContract):
-    framework = TestContract.framework

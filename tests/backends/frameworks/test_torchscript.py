@@ -1,4 +1,4 @@
-"""The contract of framework backends for TorchScript models."""
+"""The contract of framework backends for TorchScript models. ``test_pytorch.py`` has that of instances."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
-from backends.contract import FrameworkContract, InstanceContract  # noqa: E402
+from backends.contract import FrameworkContract  # noqa: E402
 from naiad.backend_api.backend import Arrays  # noqa: E402
 from naiad.tensor.dtypes import BY_WIRE  # noqa: E402
 from support import torch_models  # noqa: E402
@@ -132,7 +132,3 @@ class TestContract(FrameworkContract):
         failure="torch: RuntimeError: index 99 is out of bounds",
         lacks={"wrong_name": NO_NAMES, "wrong_datatype": NO_NAMES, "wrong_dims": NO_NAMES},
     )
-
-
-class TestInstance(InstanceContract):
-    framework = TestContract.framework
