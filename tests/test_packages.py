@@ -74,6 +74,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "backends.shared": ("config", "tensor"),
     "backends.builtin": ("backend_api", "backends.python", "backends.shared", "config.spec", "request"),
+    "backends.fil": ("backend_api", "backends.shared", "config", "tensor"),
+    "backends.keras": ("backend_api", "backends.shared", "config", "tensor"),
     "backends.onnx": ("backend_api", "backends.shared", "config", "tensor"),
     "backends.torch": ("backend_api", "backends.shared", "config.spec"),
     "backends.python": (

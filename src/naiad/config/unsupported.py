@@ -15,7 +15,9 @@ from naiad.config.complete import PYTHON_RUNTIME
 from naiad.config.problems import Origin
 from naiad.errors import ConfigError
 
-ONE_RESPONSE = frozenset({"dyna_sequence", "identity", "implicit_state", "onnxruntime", "pytorch", "sequence"})
+ONE_RESPONSE = frozenset(
+    {"dyna_sequence", "fil", "identity", "implicit_state", "keras", "onnxruntime", "pytorch", "sequence"}
+)
 """The backends of Naiad whose models send one response for each request. Those of other names are Python-based."""
 OWN_BACKENDS = ONE_RESPONSE | {"iterative_sequence", "python", "repeat", "square"}
 """All backends of Naiad itself."""
