@@ -40,12 +40,12 @@ def parser() -> argparse.ArgumentParser:
             made.add_argument(option, default="", help=text)
     # Known here for their values, which would else be taken for MODEL; the reader of the options reads them.
     for known in CHECK_OPTIONS:
-        made.add_argument(known.flag, action=_Kept, nargs=0 if known.kind.is_flag else None, help=argparse.SUPPRESS)
+        made.add_argument(known.flag, action=_Forwarded, nargs=0 if known.kind.is_flag else None, help=argparse.SUPPRESS)
     return made
 
 
-class _Kept(argparse.Action):
-    """Keeps an option of ``naiad check`` as it was written, in ``of_check``."""
+class _Forwarded(argparse.Action):
+    """Collects options of ``naiad check`` as they were written, in ``of_check``."""
 
     def __call__(
         self,
