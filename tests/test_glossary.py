@@ -1,7 +1,6 @@
 """Words that docs/glossary.md has retired do not return as names.
 
-The glossary's table is the list. ``REMAINING`` has the words that the tree still uses. A test asks for a word to be
-taken out when its last use is gone, and from then on the word is refused.
+The glossary's table is the list. ``ALLOWED`` has the names that keep a word of it, which means something else there.
 """
 
 from __future__ import annotations
@@ -19,19 +18,6 @@ from support.source_tree import PACKAGE, ROOT, modules, tree
 ROW = re.compile(r"^\| (`[^|]+`) \| ([^|]+) \|$", re.MULTILINE)
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
-REMAINING = frozenset(
-    {
-        "alike", "answer", "answered", "answers", "ask", "asked", "asks", "brought", "child", "direct", "expect",
-        "form", "forms", "give_back", "go_on", "hold", "kept", "late_strings", "let_go", "misfit", "obituary", "orders",
-        "patience", "piece", "pieces", "renew", "renewal", "renewed", "seat", "strays", "tell", "tells", "terms",
-        "together", "told", "way",
-    }
-)  # fmt: skip
-"""Words that functions, parameters and attributes still have. Modules and classes do without them, unless they are in
-``REMAINING_IN_CLASSES`` too."""
-REMAINING_IN_CLASSES = frozenset(
-    {"answer", "answers", "asks", "child", "form", "orders", "piece", "terms"},
-)
 ALLOWED = {
     "children": {
         "children": "traces and frames of ensembles are trees; folders have entries",
@@ -40,6 +26,7 @@ ALLOWED = {
     },
     "direct": {"DirectBatcher": "the strategy Direct of the reference's sequence batcher"},
     "expect": {"expect_continue": "the header Expect of HTTP"},
+    "tell": {"tell": "a method of files, which archives are read from"},
     "together": {"MAX_STREAMS_TOGETHER": "of all connections, not a lease"},
 }
 """For each word, the names that may have it, with the reason."""
@@ -98,10 +85,6 @@ class Use(NamedTuple):
     word: str
     found: Name
 
-    @property
-    def is_in_class(self) -> bool:
-        return self.found.kind in ("module", "class")
-
     def __str__(self) -> str:
         kind, name, place = self.found
         return f"{place}: {kind} '{name}' has the retired word '{self.word}', the term is: {retired()[self.word]}"
@@ -123,9 +106,7 @@ def words_in(name: str) -> tuple[str, ...]:
 
 def refused(names: Iterable[Name]) -> list[str]:
     """The uses that have to go, as errors."""
-    return sorted(
-        str(use) for use in uses(names) if use.word not in (REMAINING_IN_CLASSES if use.is_in_class else REMAINING)
-    )
+    return sorted(map(str, uses(names)))
 
 
 @cache
@@ -147,6 +128,8 @@ def test_no_retired_word_is_a_name() -> None:
         ("class A:\n    def __init__(self):\n        self._revived = 1", "revived"),
         ("MAX_TENDED = 1", "tended"),
         ("class A:\n    misfits: int", "misfits"),
+        ("def answer_next(): ...", "answer"),
+        ("def run(is_asked): ...", "asked"),
     ],
 )
 def test_a_retired_word_is_found(source: str, word: str) -> None:
@@ -160,14 +143,10 @@ def test_other_words_and_local_variables_are_free() -> None:
     assert refused(names_of("naiad.some", ast.parse(source))) == []
 
 
-def test_the_lists_are_about_words_of_the_glossary() -> None:
-    assert (REMAINING | ALLOWED.keys()) - retired().keys() == set()
-    assert REMAINING_IN_CLASSES <= REMAINING
+def test_the_list_is_about_words_of_the_glossary() -> None:
+    assert ALLOWED.keys() - retired().keys() == set()
 
 
-def test_the_lists_have_nothing_that_is_gone() -> None:
-    left = list(uses(all_names()))
-    assert REMAINING - {use.word for use in left} == set(), "the last use is gone: take the word out of REMAINING"
-    assert REMAINING_IN_CLASSES - {use.word for use in left if use.is_in_class} == set(), "take it out, too"
+def test_the_list_has_nothing_that_is_gone() -> None:
     names = {name.name for name in all_names()}
     assert {name for allowed in ALLOWED.values() for name in allowed} - names == set(), "no such name any more"

@@ -63,7 +63,7 @@ class Driver:
         if self._instance.run(batch) is not None:
             self._fail(f"a batch could not be handed over: {batch.error}")
 
-    def worker_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
+    def worker_completed(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
         """The batch is over, with an answer to each of its requests."""
         self._over()
 
@@ -115,7 +115,7 @@ async def driven_instance(repository: Path) -> AsyncIterator[tuple[ProcessInstan
     (source,) = discover([repository], []).models.values()
     settings = LoadSettings(lambda backend: {}, cores=1)
     _, backend, spec = await asyncio.to_thread(start_backend, source, 1, read_config(source), settings)
-    child = backend.child(spec.instance_groups[0], 0)
+    child = backend.worker_spec(spec.instance_groups[0], 0)
     if child is None:
         raise CaseError(f"instances of {source.name} are no processes")
     driver = Driver()

@@ -141,14 +141,14 @@ class Recipient(Protocol):
     def cancel(self, request: InferRequest) -> None:
         """Cancel a request."""
 
-    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
+    def pause(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """Pause a request whose caller does not take the responses: the model should make no further ones for now.
 
         Responses that were made already are still sent. A model that would block other requests pauses for at most
         ``backpressure_timeout_ms`` milliseconds.
         """
 
-    def go_on(self, request: InferRequest) -> None:
+    def resume(self, request: InferRequest) -> None:
         """Resume a request whose caller takes the responses again."""
 
 

@@ -48,7 +48,7 @@ def test_a_parameter_or_a_setting_says_so(tmp_path: Path, text: str, way: str, g
 
 def test_the_parameter_counts_before_the_setting(tmp_path: Path) -> None:
     assert isinstance(create(tmp_path, parameter("thread"), execution="process"), IdentityBackend)
-    assert execution(create(tmp_path, parameter("shared"), execution="process")).way == "shared"
+    assert execution(create(tmp_path, parameter("shared"), execution="process")).mode == "shared"
 
 
 @pytest.mark.parametrize("text", ["", "Process", "threads", "shared:", "shared:a b", "shared:" + "a" * 65, "process:a"])

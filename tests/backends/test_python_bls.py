@@ -311,9 +311,9 @@ def test_readiness_without_an_answer() -> None:
     assert readiness.problem == ""
     assert readiness.beat(10.1 + LIMIT_S)
     assert readiness.problem == "Model 'a_0_0' is not ready (user-defined check failed)."
-    readiness.take(readiness._last_asked, {"ready": True})
+    readiness.take(readiness._last_checked, {"ready": True})
     assert readiness.problem == ""
     assert readiness.beat(10.2 + LIMIT_S)
-    readiness.take(readiness._last_asked, {"error": "no luck"})
+    readiness.take(readiness._last_checked, {"error": "no luck"})
     assert readiness.problem
     assert WorkerReadiness("a_0_0", False).beat(1.0) == b""

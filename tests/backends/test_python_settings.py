@@ -62,5 +62,5 @@ def test_how_long_a_process_may_take_and_be_silent(
     file.write_text(DOUBLES)
     backend = PythonBackend(context(file, **settings))
     backend.config = config("")
-    child = backend.child(InstanceGroupSpec("m", "KIND_CPU", 1), 0)
+    child = backend.worker_spec(InstanceGroupSpec("m", "KIND_CPU", 1), 0)
     assert (child.start_s, child.silence_s) == expected

@@ -15,7 +15,7 @@ from naiad.config.backend_view import as_backend_sees
 from naiad.config.freeze import freeze
 from naiad.config.messages import ModelConfig
 from naiad.config.normalize import normalize
-from naiad.config.pad_terms import PadTermsError, read_pad, read_unpad
+from naiad.config.pad_calls import PadCallError, read_pad, read_unpad
 from naiad.config.spec import ModelSpec
 from naiad.config.validate import validate
 from naiad.tensor.dtypes import BY_WIRE
@@ -72,7 +72,7 @@ def test_pad(text: str) -> None:
 
 @pytest.mark.parametrize("text", WRONG)
 def test_a_wrong_pad(text: str) -> None:
-    with pytest.raises(PadTermsError) as caught:
+    with pytest.raises(PadCallError) as caught:
         read_pad(text, (-1, 4, -1), FP32)
     assert WRONG[text] in str(caught.value)
 
@@ -82,7 +82,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     for given_text in (text, f"pad({text})", f"pad(0, to={text})"):
         try:
             found = read_pad(given_text, (-1, 4, -1), FP32)
-        except PadTermsError:
+        except PadCallError:
             continue
         assert found.size(7) >= 7 or found.buckets
 
@@ -113,7 +113,7 @@ VALUES = [
 @pytest.mark.parametrize(("wire", "text", "value"), VALUES)
 def test_the_value_fits_the_datatype_of_the_input(wire: str, text: str, value: Any) -> None:
     if value is None:
-        with pytest.raises(PadTermsError, match="the value is"):
+        with pytest.raises(PadCallError, match="the value is"):
             read_pad(f"pad({text})", (-1,), BY_WIRE[wire])
     else:
         assert read_pad(f"pad({text})", (-1,), BY_WIRE[wire]).value == value
@@ -142,7 +142,7 @@ def test_unpad() -> None:
     for text, expected in UNPADS.items():
         assert read_unpad(text, pads, (-1, -1, 5)) == expected
     for text, problem in WRONG_UNPADS.items():
-        with pytest.raises(PadTermsError) as caught:
+        with pytest.raises(PadCallError) as caught:
             read_unpad(text, pads, (-1, -1, 5))
         assert problem in str(caught.value)
 

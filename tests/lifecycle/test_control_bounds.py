@@ -16,7 +16,7 @@ from naiad.lifecycle.naming import RepositoryNames
 from naiad.lifecycle.state import unknown_names as strays
 from naiad.lifecycle.state import upload_quota as brought
 from naiad.lifecycle.state.model_table import MAX_GONE
-from naiad.lifecycle.state.unknown_names import MAX_STRAYS
+from naiad.lifecycle.state.unknown_names import MAX_UNKNOWN
 from naiad.repository.catalog import Catalog
 from naiad.repository.local.overrides import NO_OVERRIDES, Overrides
 from support.explicit_manager import AS_JSON, CONFIG, House, answered, caller, parameter, play
@@ -29,11 +29,11 @@ GB = 1 << 30
 def test_what_is_left_of_names_that_callers_choose_is_bounded(tmp_path: Path) -> None:
     async def scenario(found: House) -> None:
         wrong = Overrides((AS_JSON % 1).replace("identity", "nonsense"), {"file:1/x": b""})
-        for number in range(MAX_STRAYS + 20):
+        for number in range(MAX_UNKNOWN + 20):
             with pytest.raises(ModelLoadError):
                 await found.manager.load_model(f"m{number}", wrong)
-        assert len(found.manager.entries) == MAX_STRAYS
-        assert f"m{MAX_STRAYS + 19}" in found.manager.entries
+        assert len(found.manager.entries) == MAX_UNKNOWN
+        assert f"m{MAX_UNKNOWN + 19}" in found.manager.entries
 
     play(tmp_path, scenario)
 
@@ -132,17 +132,17 @@ def test_what_is_remembered_of_ensembles_that_callers_make_up_is_bounded(tmp_pat
             "input_map": {"INPUT0": "INPUT0"}, "output_map": {"OUTPUT0": "OUTPUT0"}}]}}"""
 
     async def scenario(found: House) -> None:
-        for number in range(MAX_STRAYS + 20):
+        for number in range(MAX_UNKNOWN + 20):
             with pytest.raises(NaiadError, match="nobody"):
                 await found.manager.load_model(f"m{number}", Overrides(config, {"file:1/x": b""}))
-        assert len(found.manager.entries) == MAX_STRAYS
-        assert len(found.manager._ensembles._lacking) <= MAX_STRAYS + 1
+        assert len(found.manager.entries) == MAX_UNKNOWN
+        assert len(found.manager._ensembles._lacking) <= MAX_UNKNOWN + 1
 
     play(tmp_path, scenario)
 
 
 def test_a_name_is_not_forgotten_while_its_load_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strays, "MAX_STRAYS", 4)
+    monkeypatch.setattr(strays, "MAX_UNKNOWN", 4)
     config = (AS_JSON % 1)[:-1] + f', "parameters": {{"memory.bytes": {{"string_value": "{60 * GB}"}}}}}}'
     wrong = Overrides((AS_JSON % 1).replace("identity", "nonsense"), {"file:1/x": b""})
 
@@ -173,7 +173,7 @@ def test_a_name_is_not_forgotten_while_its_load_waits(tmp_path: Path, monkeypatc
 def test_models_that_left_the_repository_are_forgotten_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strays, "MAX_STRAYS", 4)
+    monkeypatch.setattr(strays, "MAX_UNKNOWN", 4)
 
     async def refresh(found: House) -> None:
         listed = asyncio.Event()

@@ -21,7 +21,7 @@ MANY = 12
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Callers may ask for little, so that little is much."""
-    monkeypatch.setattr(operations, "MAX_TOGETHER", 4)
+    monkeypatch.setattr(operations, "MAX_REQUESTED", 4)
     monkeypatch.setattr(operations, "MAX_WAITING", 2)
 
 

@@ -382,7 +382,7 @@ def test_the_api_does_not_load_or_unload(tmp_path: Path) -> None:
 def test_many_names_that_come_and_go_are_not_remembered_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strays, "MAX_STRAYS", 3)
+    monkeypatch.setattr(strays, "MAX_UNKNOWN", 3)
 
     async def test() -> None:
         async with polled(tmp_path) as house:

@@ -30,7 +30,7 @@ def test_each_bound_refuses_and_says_which_it_is() -> None:
     assert "3 unanswered requests" in refused(budget, 0)
     assert (budget.refused["requests"], budget.refused["bytes"], budget.refused["model"]) == (1, 1, 1)
     for size in (60, 0, 0):
-        budget.let_go(size)
+        budget.release(size)
     assert (budget.requests, budget.bytes) == (0, 0)
     budget.check(1)
 

@@ -27,7 +27,7 @@ def limiter(*members: Contender, limits: tuple[ResourceLimit, ...] = ()) -> Rate
     made = RateLimiter(limits)
     made.join(members)
     for member in members:
-        made.ask(member)
+        made.enqueue(member)
     return made
 
 
@@ -40,7 +40,7 @@ def turns(made: RateLimiter, members: list[Contender], count: int) -> Counter[Co
         found[given] += 1
         made.release(given)
         for member in members:
-            made.ask(member)
+            made.enqueue(member)
     return found
 
 
@@ -156,7 +156,7 @@ def test_whoever_comes_late_is_not_owed_the_turns_before() -> None:
     made = limiter(old)
     turns(made, [old], 1000)
     made.join([late])
-    made.ask(late)
+    made.enqueue(late)
     found = turns(made, [old, late], 100)
     assert abs(found[old] - found[late]) <= 1
 
@@ -166,8 +166,8 @@ def test_whoever_waits_for_much_is_not_passed_by_those_that_need_little() -> Non
     made = limiter(small[0])
     made.join([large, *small[1:]])
     assert made.next() is small[0]
-    made.ask(large)
-    made.ask(small[1])
+    made.enqueue(large)
+    made.enqueue(small[1])
     # There would be room for it, but then there might never be for the large one.
     assert made.next() is None
     made.release(small[0])
@@ -186,7 +186,7 @@ def test_a_turn_that_was_not_used_does_not_count() -> None:
     given = made.next()
     assert given is first
     made.release(first, was_used=False)
-    made.ask(first)
+    made.enqueue(first)
     # Those with the same score come in the order in which they asked.
     assert made.next() is second
 
@@ -206,9 +206,9 @@ def test_what_ended_leaves_nothing_behind() -> None:
 def test_asking_and_giving_back_twice_is_once() -> None:
     one = needs()
     made = limiter(one)
-    made.ask(one)
+    made.enqueue(one)
     assert made.next() is one
-    made.ask(one)
+    made.enqueue(one)
     assert made.next() is None
     made.release(one)
     made.release(one)
@@ -218,7 +218,7 @@ def test_asking_and_giving_back_twice_is_once() -> None:
 def test_who_is_no_member_gets_no_turn() -> None:
     stranger = needs()
     made = limiter(needs())
-    made.ask(stranger)
+    made.enqueue(stranger)
     assert made.next() is not stranger
     assert made.next() is None
 
@@ -249,7 +249,7 @@ class Events(RuleBasedStateMachine):
     @precondition(lambda self: self.members)
     @rule(data=st.data())
     def ask(self, data: st.DataObject) -> None:
-        self.limiter.ask(self.some(data))
+        self.limiter.enqueue(self.some(data))
 
     @precondition(lambda self: self.members)
     @rule(data=st.data())
@@ -292,14 +292,14 @@ class Events(RuleBasedStateMachine):
         """However it stood, everyone who waits gets its turn, and in the end nothing is left."""
         for member in self.members:
             self.limiter.release(member)
-            self.limiter.ask(member)
+            self.limiter.enqueue(member)
         waiting, given = set(self.members), 0
         while waiting:
             one = self.limiter.next()
             assert one is not None
             waiting.discard(one)
             self.limiter.release(one)
-            self.limiter.ask(one)
+            self.limiter.enqueue(one)
             given += 1
             assert given <= 100 * (len(self.members) + 1) ** 2
         for member in self.members:

@@ -182,7 +182,7 @@ class Side:
             self.service.age(1)
             for connection in list(self.service.connections):
                 connection.quiet += 1
-                if connection.quiet >= connection.patience:
+                if connection.quiet >= connection.quiet_limit_s:
                     connection.check_time()
 
     async def live(self, seconds: int) -> None:

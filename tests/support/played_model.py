@@ -26,8 +26,8 @@ class PlayedModel:
         self.model.submit = self.requests.append
         self.model.cancel = self.cancelled.append
         self.held: dict[InferRequest, int] = {}
-        self.model.hold = self.held.__setitem__
-        self.model.go_on = self.held.pop
+        self.model.pause = self.held.__setitem__
+        self.model.resume = self.held.pop
 
     @property
     def last(self) -> InferRequest:

@@ -129,9 +129,9 @@ class Child:
         """The next frame that is not about forms and segments; those are taken in."""
         while True:
             frame = self._frame()
-            if frame.kind == p.FORM:
+            if frame.kind == p.SCHEMA:
                 self._forms[frame.number] = frame.json
-            elif frame.kind == p.FORGET_FORMS:
+            elif frame.kind == p.FORGET_SCHEMAS:
                 self._forms.clear()
             elif frame.kind == p.SEGMENT:
                 descriptor = self._descriptors.pop(0)
@@ -142,9 +142,9 @@ class Child:
                 self.dropped.append(frame.number)
             elif frame.kind == p.RELEASE:
                 self.released += [n for (n,) in p.NUMBERS.iter_unpack(frame.payload)]
-            elif frame.kind == p.ASK and frame.json.get("what") == p.CATCH_UP:
+            elif frame.kind == p.CONTROL_REQUEST and frame.json.get("what") == p.CATCH_UP:
                 self.caught_up += 1
-                self.send_json(p.ANSWER, frame.number, {"value": None})
+                self.send_json(p.REPLY, frame.number, {"value": None})
             else:
                 return frame
 
@@ -207,7 +207,7 @@ class Child:
             if frame.kind in (p.READY, p.FAILED, p.CONFIG):
                 return frame
             self.aside.append(frame)
-            if frame.kind == p.ASK:
+            if frame.kind == p.CONTROL_REQUEST:
                 return frame
 
     def said(self) -> str:
@@ -243,12 +243,12 @@ class Child:
         text = json.dumps(content)
         if text not in self._own_forms:
             self._own_forms[text] = len(self._own_forms) + 1
-            self.send(p.FORM, self._own_forms[text], text.encode())
+            self.send(p.SCHEMA, self._own_forms[text], text.encode())
         return self._own_forms[text]
 
     def forget_forms(self) -> None:
         self._own_forms.clear()
-        self.send(p.FORGET_FORMS)
+        self.send(p.FORGET_SCHEMAS)
 
     def add_segment(self, number: int, size: int) -> mmap.mmap:
         """Make one of the server's segments and introduce it."""

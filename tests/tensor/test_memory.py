@@ -51,19 +51,19 @@ def test_the_bound_holds_and_more_is_still_served() -> None:
     pool = BufferPool(limit_bytes=2 * SIZE)
     taken = [pool.take(SIZE) for _ in range(10)]
     assert len({address(b) for b in taken}) == 10
-    assert pool.kept_bytes <= 2 * SIZE
+    assert pool.pooled_bytes <= 2 * SIZE
 
 
 def test_sizes_that_nobody_asks_for_are_let_go() -> None:
     pool = BufferPool()
     pool.take(SIZE)
     pool.age(KEEP_SECONDS - 1)
-    assert pool.kept_bytes
+    assert pool.pooled_bytes
     pool.take(SIZE)
     pool.age(KEEP_SECONDS - 1)
-    assert pool.kept_bytes
+    assert pool.pooled_bytes
     pool.age(1)
-    assert pool.kept_bytes == 0
+    assert pool.pooled_bytes == 0
 
 
 @given(st.lists(st.tuples(st.integers(1, 1 << 22), st.booleans()), max_size=30))
@@ -78,4 +78,4 @@ def test_blocks_are_large_enough_and_never_shared(wishes: list[tuple[int, bool]]
         if keep:
             held.append(block)
         del block
-        assert pool.kept_bytes <= 1 << 23
+        assert pool.pooled_bytes <= 1 << 23

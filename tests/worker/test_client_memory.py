@@ -37,7 +37,7 @@ def regions(file: Path) -> Iterator[Regions]:
 def refused(regions: Regions, act: str, *arguments: object) -> tuple[ErrorCode, str]:
     with pytest.raises(RegionError) as failure:
         getattr(regions, act)(*arguments)
-    return failure.value.answer.code(), failure.value.answer.message()
+    return failure.value.caller_error.code(), failure.value.caller_error.message()
 
 
 def test_reading_and_writing(file: Path, regions: Regions) -> None:

@@ -19,9 +19,9 @@ DONE = "return [pb_utils.InferenceResponse([])]"
 
 def asked(child: Child, answer: Any = None, error: str = "") -> Any:
     """The next question, which is answered."""
-    frame = child.expect(p.ASK)
+    frame = child.expect(p.CONTROL_REQUEST)
     content = {"error": {"message": error, "code": 3}} if error else {"value": answer}
-    child.send_json(p.ANSWER, frame.number, content)
+    child.send_json(p.REPLY, frame.number, content)
     return frame.json
 
 
@@ -81,7 +81,7 @@ def test_a_model_may_ask_while_it_is_initialized(tmp_path: Path) -> None:
     try:
         frame = child.start(write_model(tmp_path, source))
         assert frame.json["what"] == "load_model"
-        child.send_json(p.ANSWER, frame.number, {"value": None})
+        child.send_json(p.REPLY, frame.number, {"value": None})
         assert child.expect(p.READY).json["is_ready"] is False
     finally:
         child.close()
@@ -116,7 +116,7 @@ def test_metrics(tmp_path: Path) -> None:
         assert frame.json == {
             "what": "metric_family", "family": 1, "name": "req", "description": "requests", "kind": "counter",
         }  # fmt: skip
-        child.send_json(p.ANSWER, frame.number, {"value": None})
+        child.send_json(p.REPLY, frame.number, {"value": None})
         assert asked(child) == {"what": "metric", "metric": 1, "family": 1, "labels": {"model": "m"}, "buckets": None}
         assert asked(child)["kind"] == "histogram"
         assert asked(child) == {"what": "metric", "metric": 2, "family": 2, "labels": {}, "buckets": [0.1, 1.0]}
@@ -124,7 +124,7 @@ def test_metrics(tmp_path: Path) -> None:
         assert asked(child)["metric"] == 3
         child.expect(p.READY)
         child.execute(1, [ONE])
-        assert [child.expect(p.TELL).json for _ in range(4)] == [
+        assert [child.expect(p.NOTIFICATION).json for _ in range(4)] == [
             {"what": "metric_increment", "metric": 1, "by": 2.0},
             {"what": "metric_observe", "metric": 2, "value": 0.5},
             {"what": "metric_set", "metric": 3, "to": -3.5},
@@ -133,8 +133,8 @@ def test_metrics(tmp_path: Path) -> None:
         assert asked(child, 2.0) == {"what": "metric_value", "metric": 1}
         assert child.responses(child.expect(p.RESPONSES))[0].outputs["OUT"].tolist() == [2.0]
         child.send(p.FINALIZE)
-        assert child.expect(p.TELL).json == {"what": "metric_delete", "metric": 1}
-        assert child.expect(p.TELL).json == {"what": "metric_family_delete", "family": 1}
+        assert child.expect(p.NOTIFICATION).json == {"what": "metric_delete", "metric": 1}
+        assert child.expect(p.NOTIFICATION).json == {"what": "metric_family_delete", "family": 1}
         assert child.process.wait(20) == 0
     finally:
         child.close()
@@ -163,10 +163,10 @@ def test_metrics_that_are_refused(tmp_path: Path) -> None:
         child.execute(1, [ONE])
         for _ in range(6):
             assert asked(child)["what"] in ("metric_family", "metric")
-        assert child.expect(p.TELL).json["what"] == "metric_delete"
-        assert child.expect(p.TELL).json["what"] == "metric_family_delete"
+        assert child.expect(p.NOTIFICATION).json["what"] == "metric_delete"
+        assert child.expect(p.NOTIFICATION).json["what"] == "metric_family_delete"
         asked(child, error="a family 'x' of another kind exists")
-        (response,) = child.responses(child.expect(p.RESPONSES, p.TELL))
+        (response,) = child.responses(child.expect(p.RESPONSES, p.NOTIFICATION))
     texts = [t.decode() for t in response.outputs["OUT"]]
     assert texts[:5] == [
         "Error when creating MetricFamily: a family 'x' of another kind exists",
@@ -216,7 +216,7 @@ def test_where_the_model_lies(tmp_path: Path) -> None:
 
 def test_answers_that_nobody_waits_for_are_dropped(tmp_path: Path) -> None:
     with worker_of(write_execute(tmp_path, DONE)) as child:
-        child.send_json(p.ANSWER, 55, {"value": 1})
+        child.send_json(p.REPLY, 55, {"value": 1})
         child.answer_call(56, error="late")
         assert child.run([ONE])[0].error == ""
 

@@ -237,7 +237,7 @@ def test_the_pool_ignores_what_it_does_not_know() -> None:
     segment = pool.take(5000)
     segment.close_descriptor()
     assert pool.is_waiting
-    pool.give_back([77, segment.number, segment.number])
+    pool.release([77, segment.number, segment.number])
     assert pool.has_free(5000)
     assert not pool.is_waiting
     assert pool.take(6000) is segment

@@ -184,8 +184,8 @@ def test_a_model_that_completes_nothing(tmp_path: Path, child: Child) -> None:
 def test_completing_that_fails(tmp_path: Path, child: Child, body: str, message: str) -> None:
     model = write_model(tmp_path, COMPLETE.format(body=body))
     answer = complete(child, model)
-    if answer.kind == p.ASK:
-        child.send_json(p.ANSWER, answer.number, {"error": {"message": "not now", "code": 14}})
+    if answer.kind == p.CONTROL_REQUEST:
+        child.send_json(p.REPLY, answer.number, {"error": {"message": "not now", "code": 14}})
         answer = child.receive()
     assert answer.kind == p.FAILED
     assert answer.json["message"].startswith(message.format(model=model))

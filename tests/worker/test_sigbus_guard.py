@@ -166,7 +166,7 @@ def test_a_file_that_is_truncated_all_the_time(file: Path, opened: Regions) -> N
                 opened.write((1, 0, SIZE), "Y", np.full(SIZE, 1, np.uint8), SIZE)
                 outcomes.append("")
             except RegionError as error:
-                outcomes.append(error.answer.message())
+                outcomes.append(error.caller_error.message())
 
     threads = [threading.Thread(target=copy) for _ in range(3)]
     try:

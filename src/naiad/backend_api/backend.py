@@ -44,11 +44,11 @@ class WorkerSpec:
     Attributes:
         python: the interpreter.
         env: all environment variables.
-        orders: the content of its ``INIT`` frame.
+        load_command: the content of its ``INIT`` frame.
         start_s: the longest time until it is ready.
         holds: objects that must live as long as it runs.
         execute_s: the longest run of a batch; 0 for no limit.
-        memory_bytes: the most private memory; 0 for no limit. ``orders`` has the same number.
+        memory_bytes: the most private memory; 0 for no limit. ``load_command`` has the same number.
         program: the file that the interpreter runs; None for the program of Python models.
         silence_s: the longest time without a sign of life once it is ready; 0 for ``start_s``.
         setting: the option that raises the time limit, for the error text.
@@ -56,7 +56,7 @@ class WorkerSpec:
 
     python: Path
     env: Mapping[str, str]
-    orders: Mapping[str, Any]
+    load_command: Mapping[str, Any]
     start_s: float
     holds: object = None
     execute_s: float = 0.0
@@ -155,7 +155,7 @@ class Backend(ABC):
         """
         self.config = config
 
-    def child(self, group: InstanceGroupSpec, index: int) -> WorkerSpec | None:
+    def worker_spec(self, group: InstanceGroupSpec, index: int) -> WorkerSpec | None:
         """How the worker of an instance is started; None for a backend whose instances run in the server."""
         return None
 

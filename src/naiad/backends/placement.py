@@ -46,12 +46,12 @@ def create(backend: str, context: BackendContext, config: Any, shared: SharedPro
         _check_python(context, given)
         return made
     chosen = execution_of(context, given)
-    if chosen.way != THREAD and registry.stays(backend):
+    if chosen.mode != THREAD and registry.stays(backend):
         # The parameter of this model is a mistake; a setting is for all models and does not concern this one.
         if KEY in given:
             raise ParameterReader(context.model, given).refused(KEY, _STAYS_EXPECTED)
         chosen = Execution(THREAD)
-    if chosen.way == THREAD:
+    if chosen.mode == THREAD:
         return registry.create(backend, context)
     # Imported here: a server whose models all run in threads does not pay for it.
     from naiad.backends.out_of_process.backend import OutOfProcessBackend
@@ -81,7 +81,7 @@ def execution_of(context: BackendContext, given: dict[str, str]) -> Execution:
 def _check_python(context: BackendContext, given: dict[str, str]) -> None:
     if given.get(KEY, PROCESS) != PROCESS:
         raise ParameterReader(context.model, given).refused(KEY, _PYTHON_EXPECTED)
-    if KEY not in given and execution_of(context, given).way not in (PROCESS, DEFAULT):
+    if KEY not in given and execution_of(context, given).mode not in (PROCESS, DEFAULT):
         logger.info(
             "model '%s': --backend-config execution=%s does not concern it: instances of Python models are processes",
             context.model,

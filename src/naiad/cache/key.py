@@ -25,7 +25,7 @@ many short texts take long to hash as well.
 MOST_OUTPUT_BYTES: Final = 1 << 24
 """Responses with larger outputs are not cached: the event loop copies them. Counted in the same manner."""
 _WHOLE_BYTES: Final = 1 << 10
-_MOST_TERMS: Final = 1024
+_MOST_OPTIONS: Final = 1024
 
 
 class RequestKeys:
@@ -38,7 +38,7 @@ class RequestKeys:
         self._inputs = {name: tensor.dtype.is_bytes for name, tensor in spec.inputs.items()}
         self._model = model
         # By the options: the part of the key that equal requests share, and the sorted names of their inputs.
-        self._known: dict[RequestOptions, tuple[bytes, list[str]]] = BoundedDict(_MOST_TERMS)
+        self._known: dict[RequestOptions, tuple[bytes, list[str]]] = BoundedDict(_MOST_OPTIONS)
 
     def key(self, request: InferRequest) -> bytes | None:
         """The key of a request, None when its inputs are too large."""

@@ -254,31 +254,31 @@ class RedisCache:
             return
         begun_ns = monotonic_ns()
         # An error of one command, such as a key of another type, must not cost the results of the others.
-        answers = pipe.execute(raise_on_error=False)
+        replies = pipe.execute(raise_on_error=False)
         took_ns = (monotonic_ns() - begun_ns) // len(sent)
         # Read all before the first callback: when reading one fails, ``_give_up`` calls all of them.
-        self._report([(job, self._read(job, answer, took_ns)) for job, answer in zip(sent, answers, strict=True)])
+        self._report([(job, self._read(job, reply, took_ns)) for job, reply in zip(sent, replies, strict=True)])
 
     def _report(self, results: list[tuple[LookUp | Insertion, Found]]) -> None:
         for job, value in results:
             if isinstance(job, LookUp):
                 job.found(value)
 
-    def _read(self, job: LookUp | Insertion, answer: object, took_ns: int) -> Found:
+    def _read(self, job: LookUp | Insertion, reply: object, took_ns: int) -> Found:
         figures = self.figures
         if isinstance(job, Insertion):
             figures.insertion_ns += took_ns
-            if isinstance(answer, Exception):
-                self._complain("kept", answer)
+            if isinstance(reply, Exception):
+                self._complain("kept", reply)
             return None
         figures.lookup_ns += took_ns
-        if isinstance(answer, bytes) and answer:
+        if isinstance(reply, bytes) and reply:
             try:
-                return job.read(answer)
+                return job.read(reply)
             except Exception as error:
                 self._complain("read", error)
-        elif isinstance(answer, Exception):
-            self._complain("read", answer)
+        elif isinstance(reply, Exception):
+            self._complain("read", reply)
         return None
 
     def _written(self, job: Insertion) -> bytes | None:

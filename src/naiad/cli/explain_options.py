@@ -40,7 +40,9 @@ def parser() -> argparse.ArgumentParser:
             made.add_argument(option, default="", help=text)
     # Known here for their values, which would else be taken for MODEL; the reader of the options reads them.
     for known in CHECK_OPTIONS:
-        made.add_argument(known.flag, action=_Forwarded, nargs=0 if known.kind.is_flag else None, help=argparse.SUPPRESS)
+        made.add_argument(
+            known.flag, action=_Forwarded, nargs=0 if known.kind.is_flag else None, help=argparse.SUPPRESS
+        )
     return made
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from naiad.config.assembly import PADDED_BATCH_BYTES, BatchAssembly, BatchInputSpec, PadSpec, UnpadSpec
 from naiad.config.complete import PYTHON_RUNTIME, is_ensemble
 from naiad.config.messages import enum_name
-from naiad.config.pad_terms import KEEP, PREFIX, read_pad, read_unpad
+from naiad.config.pad_calls import KEEP, PREFIX, read_pad, read_unpad
 from naiad.tensor.dtypes import BY_CONFIG
 
 BATCH_BYTES: Final = "max_batch_bytes"
@@ -54,7 +54,7 @@ def _given_back(config: Any) -> dict[str, str]:
 
 
 def pads(config: Any) -> dict[str, PadSpec]:
-    """The padded inputs. Raises ``PadTermsError`` where the parameter of one is wrong."""
+    """The padded inputs. Raises ``PadCallError`` where the parameter of one is wrong."""
     return {
         tensor.name: read_pad(text, tensor.dims, BY_CONFIG[enum_name(tensor, "data_type")])
         for tensor in config.input
@@ -63,7 +63,7 @@ def pads(config: Any) -> dict[str, PadSpec]:
 
 
 def unpads(config: Any) -> dict[str, UnpadSpec]:
-    """The outputs that are cut. Raises ``PadTermsError`` where a parameter is wrong."""
+    """The outputs that are cut. Raises ``PadCallError`` where a parameter is wrong."""
     padded = pads(config)
     return {
         tensor.name: read_unpad(text, padded, tensor.dims)

@@ -70,9 +70,9 @@ def complete_fields(config: Any, source: ModelSource, folder: Path | None) -> No
         config.name = source.name
     if is_ensemble(config):
         return
-    form = _format_of(config, source, folder)
-    if form is not None:
-        _fill(config, form)
+    model_format = _format_of(config, source, folder)
+    if model_format is not None:
+        _fill(config, model_format)
         if source.single_file is not None:
             config.default_model_filename = source.single_file.name
     elif not config.backend and not config.platform:
@@ -118,17 +118,17 @@ def _stated_format(config: Any, folder: Path | None) -> ModelFormat | None:
     return preferred[0] if preferred else None
 
 
-def _present(form: ModelFormat, folder: Path | None) -> bool:
+def _present(model_format: ModelFormat, folder: Path | None) -> bool:
     if folder is None:
         return False
-    path = folder / form.filename
-    return path.is_dir() if form.is_directory else path.exists()
+    path = folder / model_format.filename
+    return path.is_dir() if model_format.is_directory else path.exists()
 
 
-def _fill(config: Any, form: ModelFormat) -> None:
-    config.backend = config.backend or form.backend
-    config.platform = config.platform or form.platform
-    config.default_model_filename = config.default_model_filename or form.filename
+def _fill(config: Any, model_format: ModelFormat) -> None:
+    config.backend = config.backend or model_format.backend
+    config.platform = config.platform or model_format.platform
+    config.default_model_filename = config.default_model_filename or model_format.filename
 
 
 def _complete_from_name(config: Any, source: ModelSource, folder: Path | None) -> None:
@@ -156,9 +156,9 @@ def _hint(source: ModelSource, folder: Path | None) -> str:
     if folder is None:
         return ""
     for path in sorted(folder.iterdir()):
-        if (form := format_by_suffix(path.name)) is not None:
+        if (model_format := format_by_suffix(path.name)) is not None:
             return (
-                f" Found '{path.name}' in '{folder}': call it '{form.filename}', or set "
+                f" Found '{path.name}' in '{folder}': call it '{model_format.filename}', or set "
                 f'default_model_filename: "{path.name}" in config.pbtxt.'
             )
     return f" Found no model file in '{folder}', expected one of {', '.join(f.filename for f in FORMATS)}."

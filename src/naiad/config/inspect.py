@@ -15,7 +15,7 @@ from google.protobuf import text_encoding
 from google.protobuf.descriptor import FieldDescriptor
 
 from naiad.config.messages import is_repeated
-from naiad.config.parsing.entries import Entry, ValueForm
+from naiad.config.parsing.entries import Entry, ValueSyntax
 from naiad.config.parsing.suggest import did_you_mean, nearest
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _message(entries: Iterable[Entry], descriptor: Descriptor, path: str, result
             result.findings.append(Finding(_unknown_field(entry.name, descriptor, path), entry.line))
             continue
         # Inside a list null is no element, and refused below.
-        if entry.form is ValueForm.EMPTY and not entry.listed:
+        if entry.syntax is ValueSyntax.EMPTY and not entry.listed:
             continue
         prefix = f"{path}.{found.name}" if path else found.name
         # The first element stands for its list.
@@ -105,7 +105,7 @@ def message_type(found: FieldDescriptor) -> Descriptor:
 
 
 def _map(entry: Entry, found: FieldDescriptor, path: str, result: Inspection) -> None:
-    if not _expect_message(entry, found, path, result):
+    if not _check_message(entry, found, path, result):
         return
     pair = message_type(found)
     value = pair.fields_by_name["value"]
@@ -125,7 +125,7 @@ def _map(entry: Entry, found: FieldDescriptor, path: str, result: Inspection) ->
 
 def _text(entry: Entry) -> str:
     raw = str(entry.value)
-    if entry.form is not ValueForm.TEXT:
+    if entry.syntax is not ValueSyntax.TEXT:
         return raw
     try:
         return text_encoding.CUnescape(raw).decode("utf-8", "replace")
@@ -139,14 +139,14 @@ def _value(entry: Entry, found: FieldDescriptor, path: str, result: Inspection) 
     if not result.is_text and not _is_listed_right(entry, found, path, result):
         return
     if found.message_type is not None:
-        if _expect_message(entry, found, path, result):
+        if _check_message(entry, found, path, result):
             _message(entry.entries, found.message_type, path, result)
-    elif entry.form is ValueForm.MESSAGE:
+    elif entry.syntax is ValueSyntax.MESSAGE:
         message = f"found a message for the field '{path}', expected {_expected(found)}"
         result.findings.append(Finding(message, entry.line))
     elif found.enum_type is not None:
         _enum(entry, found.enum_type, path, result)
-    elif not (_fits(entry.value, found) if entry.form is ValueForm.DATA else _token_fits(entry, found)):
+    elif not (_fits(entry.value, found) if entry.syntax is ValueSyntax.DATA else _token_fits(entry, found)):
         message = f"found {_shown(entry.value)} for the field '{path}', expected {_expected(found)}"
         result.findings.append(Finding(message, entry.line))
 
@@ -159,8 +159,8 @@ def _is_listed_right(entry: Entry, found: FieldDescriptor, path: str, result: In
     return False
 
 
-def _expect_message(entry: Entry, found: FieldDescriptor, path: str, result: Inspection) -> bool:
-    if entry.form is ValueForm.MESSAGE:
+def _check_message(entry: Entry, found: FieldDescriptor, path: str, result: Inspection) -> bool:
+    if entry.syntax is ValueSyntax.MESSAGE:
         return True
     known = _names(message_type(found)) if not _is_map(found) else "key and value"
     message = f"found {_shown(entry.value)} for the field '{path}', expected a message {{ ... }} with {known}"
@@ -170,12 +170,12 @@ def _expect_message(entry: Entry, found: FieldDescriptor, path: str, result: Ins
 
 def _enum(entry: Entry, enum: EnumDescriptor, path: str, result: Inspection) -> None:
     word = str(entry.value)
-    if word in enum.values_by_name and entry.form is not ValueForm.TEXT:
+    if word in enum.values_by_name and entry.syntax is not ValueSyntax.TEXT:
         return
     number = _number(entry.value)
-    if entry.form is not ValueForm.TEXT and number in {value.number for value in enum.values}:
+    if entry.syntax is not ValueSyntax.TEXT and number in {value.number for value in enum.values}:
         return
-    if entry.form is ValueForm.TEXT and word in enum.values_by_name:
+    if entry.syntax is ValueSyntax.TEXT and word in enum.values_by_name:
         message = f"found '{word}' in quotes for the field '{path}', expected the bare name {word}"
     else:
         hint = did_you_mean(word, enum.values_by_name) or ", expected one of " + ", ".join(enum.values_by_name)
@@ -213,8 +213,8 @@ def _token_fits(entry: Entry, found: FieldDescriptor) -> bool:
     """False where protobuf's own parser is bound to refuse the value too."""
     kind, word = found.cpp_type, str(entry.value)
     if kind == FieldDescriptor.CPPTYPE_STRING:
-        return entry.form is ValueForm.TEXT
-    if entry.form is ValueForm.TEXT:
+        return entry.syntax is ValueSyntax.TEXT
+    if entry.syntax is ValueSyntax.TEXT:
         return False
     if kind in _INTEGERS | _UNSIGNED:
         # The text format takes a leading 0 as octal, which Python's ``int`` refuses.

@@ -93,7 +93,7 @@ def find_config_file(directory: Path, model_config_name: str = "") -> Path | Non
     return present[0] if present else None
 
 
-def parse_config(text: str, form: ConfigFormat, file: Path | None = None) -> ReadConfig:
+def parse_config(text: str, config_format: ConfigFormat, file: Path | None = None) -> ReadConfig:
     """The configuration that ``text`` holds.
 
     Raises:
@@ -101,10 +101,10 @@ def parse_config(text: str, form: ConfigFormat, file: Path | None = None) -> Rea
     """
     config = message_class("ModelConfig")()
     try:
-        if form is ConfigFormat.PBTXT:
+        if config_format is ConfigFormat.PBTXT:
             inspection = _parse_pbtxt(text, config, file)
         else:
-            inspection = _parse_data(text, form, config, file)
+            inspection = _parse_data(text, config_format, config, file)
     except EntrySyntaxError as error:
         raise ConfigProblemsError([ConfigError(str(error), file, error.line)]) from None
     lines = {path: line for path, (line, _) in inspection.places.items()}
@@ -163,8 +163,8 @@ def _text_format_error(
     return ConfigError(f"{finding} (at '{path}')" if path else finding, file, line)
 
 
-def _parse_data(text: str, form: ConfigFormat, config: Any, file: Path | None) -> Inspection:
-    if form is ConfigFormat.JSON:
+def _parse_data(text: str, config_format: ConfigFormat, config: Any, file: Path | None) -> Inspection:
+    if config_format is ConfigFormat.JSON:
         text = _with_quoted_keys(text)
         inspection = inspect(read_json_entries(text), config.DESCRIPTOR, is_text=False)
         data = json.loads(text) if text.strip() else {}

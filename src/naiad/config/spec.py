@@ -78,9 +78,9 @@ class QueueSpec:
     level_policies: Mapping[int, QueuePolicySpec] = field(default_factory=dict)
     max_wait_ns: int = 0
 
-    def priority_of(self, asked: int) -> int:
-        """The priority level of a request that states ``asked``."""
-        return asked if 1 <= asked <= self.levels else self.default_level
+    def priority_of(self, requested: int) -> int:
+        """The priority level of a request that states ``requested``."""
+        return requested if 1 <= requested <= self.levels else self.default_level
 
     def policy_of(self, priority: int) -> QueuePolicySpec:
         """The queue policy of a priority level."""

@@ -165,11 +165,11 @@ class Engine:
         """``unload``, as models call it."""
         self.unload(name, unload_dependents, done)
 
-    def wait_for_model(self, error: NaiadError, size: int, go_on: Done, caller: str = "") -> Waiting | None:
+    def wait_for_model(self, error: NaiadError, size: int, done: Done, caller: str = "") -> Waiting | None:
         """Wait for a model to be loaded, when ``error`` says that it can be; ``caller`` stays loaded meanwhile."""
         if self.demand is None or not isinstance(error, ModelNotLoadedError):
             return None
-        return self.demand.wait(error.name, size, go_on, caller)
+        return self.demand.wait(error.name, size, done, caller)
 
     def refresh_index(self, done: Done) -> None:
         """List the repositories again for ``index``; then ``done`` is called."""
@@ -333,7 +333,7 @@ class Engine:
             return False
         return not self.exiting and not found.problem
 
-    def tells_model_ready(self, name: str, version: str | None) -> bool:
+    def reports_model_ready(self, name: str, version: str | None) -> bool:
         """``is_model_ready`` for clients: False while the server is leaving, so that they go elsewhere."""
         return self.is_model_ready(name, version) and not self.leaving
 

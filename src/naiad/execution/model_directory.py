@@ -22,11 +22,11 @@ class Waits(Protocol):
     """Loads models for the calls that name them."""
 
     def wait_for_model(
-        self, error: NaiadError, size: int, go_on: Callable[[NaiadError | None], None]
+        self, error: NaiadError, size: int, done: Callable[[NaiadError | None], None]
     ) -> ModelWait | None:
         """Load the model whose absence is ``error``, if it can be loaded for a request; None otherwise.
 
-        ``go_on`` is called once, later: with None when the model serves, or with an error. ``size`` is the
+        ``done`` is called once, later: with None when the model serves, or with an error. ``size`` is the
         number of bytes that wait.
 
         Raises:

@@ -139,7 +139,7 @@ class ModelManager:
         logger.error("failed to load '%s': %s", name, located(problem))
 
     async def _load_source(self, source: ModelSource | RemoteModel) -> None:
-        async with self._operations.turn(source.key, is_asked=False) as operation:
+        async with self._operations.turn(source.key, is_requested=False) as operation:
             # It may have been loaded over the API meanwhile.
             if self._entry(source.key).serving:
                 return
@@ -233,12 +233,12 @@ class ModelManager:
         overrides: Overrides = NO_OVERRIDES,
         asker: RequestingVersion | None = None,
         only_missing: bool = False,
-        is_asked: bool = True,
+        is_requested: bool = True,
     ) -> None:
         """Load one model, in any mode; with ``only_missing`` nothing happens when it serves by then."""
         # Counted while the operation is queued too: the files are in memory from now on.
         with self._quota.holding(name, overrides.size):
-            async with self._turn(name, asker, is_asked=is_asked) as operation:
+            async with self._turn(name, asker, is_requested=is_requested) as operation:
                 await self._load_found(name, overrides, only_missing, operation)
 
     async def _load_found(self, name: str, overrides: Overrides, only_missing: bool, operation: Operation) -> None:
@@ -262,7 +262,7 @@ class ModelManager:
                 return
             is_unchanged = found.files is not None and found.files == files
             # A request on demand needs the reason as an error.
-            if is_unchanged and not only_missing and (problem := self._ensembles.misfit(name)):
+            if is_unchanged and not only_missing and (problem := self._ensembles.mismatch(name)):
                 logger.warning("'%s' stays unloaded, nothing of it has changed: %s", name, problem)
                 return
             kept = await in_thread(unchanged_versions, entry.read, known, found)
@@ -282,7 +282,7 @@ class ModelManager:
             UnavailableError: too many operations are queued, or the server is stopping.
             StoreError: it could not be fetched from its remote repository.
         """
-        async with self._operations.turn(name, undoes=source is None, is_asked=False) as operation:
+        async with self._operations.turn(name, undoes=source is None, is_requested=False) as operation:
             if source is None:
                 self._unload(name)
                 return False
@@ -376,7 +376,7 @@ class ModelManager:
     async def load_member(self, name: str, asker: RequestingVersion) -> bool:
         # In explicit mode members are loaded; in other modes the operations that are under way are waited for.
         name = self._keys.one_seen(name)
-        async with self._turn(name, asker, is_asked=False) as operation:
+        async with self._turn(name, asker, is_requested=False) as operation:
             entry = self.entries.get(name)
             # The start tries each model once: a member that failed is not tried again for its ensemble.
             is_tried = entry is not None and (entry.serving is not None or (entry.has_failed and not self.loaded))
@@ -399,7 +399,7 @@ class ModelManager:
         return own if own in keys else keys[0] if len(keys) == 1 else name
 
     async def unload_member(self, name: str) -> None:
-        async with self._turn(name, None, undoes=True, is_asked=False):
+        async with self._turn(name, None, undoes=True, is_requested=False):
             self._ensembles.not_wanted(name)
             self._unload(name)
 
@@ -416,7 +416,7 @@ class ModelManager:
 
     def begin_again(self, name: str) -> asyncio.Task[None]:
         # Without a callback: the load notes its error in the index and in the log.
-        return self._begin(self._load_one(name, is_asked=False), lambda error: None)
+        return self._begin(self._load_one(name, is_requested=False), lambda error: None)
 
     def _unload(self, name: str) -> None:
         entry = self.entries.get(name)
@@ -464,7 +464,7 @@ class ModelManager:
         """Start to load a model for a request, unless it serves by then; ``done`` as in ``begin_load``."""
         self._begin(self._load_one(name, only_missing=True), done)
 
-    def is_under_way(self, name: str) -> bool:
+    def has_operation(self, name: str) -> bool:
         return self._operations.concern(name)
 
     def _retire_model(self, entry: ModelEntry, why: str) -> None:
@@ -506,12 +506,12 @@ class ModelManager:
             raise UnavailableError(_NOT_EXPLICIT)
 
     def _turn(
-        self, name: str, asker: RequestingVersion | None, undoes: bool = False, is_asked: bool = True
+        self, name: str, asker: RequestingVersion | None, undoes: bool = False, is_requested: bool = True
     ) -> AbstractAsyncContextManager[Operation]:
         if asker is not None and asker.permit is not None:
             # The operation that it waits for may need the permit.
             asker.permit.release()
-        return self._operations.turn(name, asker.operation if asker is not None else None, undoes, is_asked)
+        return self._operations.turn(name, asker.operation if asker is not None else None, undoes, is_requested)
 
     async def _find(self, name: str, finding: Awaitable[Candidate]) -> Candidate:
         try:

@@ -88,7 +88,7 @@ class Polling:
         findings = await in_thread(self._look, ended, busy, settled.__contains__)
         # Before the operations below, which tell models of a repository from unknown ones by it.
         self._manager.names.known = findings.names
-        self._tell_unreadable(findings.unreadable)
+        self._log_unreadable(findings.unreadable)
         self._refuse(findings.refused)
         for change in findings.changes:
             logger.info("model '%s' is new in its repository, or has changed: loading it", change.name)
@@ -140,7 +140,7 @@ class Polling:
             if before.get(name) != text:
                 self._manager.note_problem(name, ModelLoadError(text))
 
-    def _tell_unreadable(self, unreadable: Mapping[Path | RemoteUri, str]) -> None:
+    def _log_unreadable(self, unreadable: Mapping[Path | RemoteUri, str]) -> None:
         before, self._unreadable = self._unreadable, dict(unreadable)
         for place, text in unreadable.items():
             if before.get(place) != text:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 SCOPES: Final = ("infer", "manage", "observe")
-FORM: Final = "<name> <scope>,... sha256:<hash> [rate=<requests per second>] [burst=<requests>]"
+LINE_FORMAT: Final = "<name> <scope>,... sha256:<hash> [rate=<requests per second>] [burst=<requests>]"
 MAX_RATE: Final = 1_000_000
 MAX_BURST: Final = 1_000_000
 
@@ -106,4 +106,4 @@ def repeated_keys(keys: Iterable[ApiKey]) -> Iterator[str]:
         digests[key.digest] = key.name
 
 
-API_KEY = Kind("<api key>", FORM, read_api_key)
+API_KEY = Kind("<api key>", LINE_FORMAT, read_api_key)

@@ -96,7 +96,7 @@ class RequestBudget:
         self.requests += 1
         self.bytes += size
 
-    def let_go(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Count the end of a request of ``size`` bytes."""
         self.requests -= 1
         self.bytes -= size

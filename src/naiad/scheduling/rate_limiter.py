@@ -124,7 +124,7 @@ class RateLimiter:
         if contender.needs:
             self._available = self._counted(self._members)
 
-    def ask(self, contender: Contender) -> None:
+    def enqueue(self, contender: Contender) -> None:
         """Queue a contender that could run. Does nothing when it waits already, runs, or has left."""
         if contender._state is not _State.RESTING or contender not in self._members:
             return
@@ -141,14 +141,14 @@ class RateLimiter:
 
     def next(self) -> Contender | None:
         """Give its resources to the next contender and return it; None when none can run."""
-        kept: set[Resource] = set()
+        reserved: set[Resource] = set()
         for index, contender in enumerate(self._waiting):
-            if self._fits(contender, kept):
+            if self._fits(contender, reserved):
                 del self._waiting[index]
                 self._start(contender)
                 return contender
             # Reserved for it, so that smaller needs behind it cannot starve it.
-            kept.update(resource for resource, _ in contender.needs)
+            reserved.update(resource for resource, _ in contender.needs)
         return None
 
     def release(self, contender: Contender, was_used: bool = True) -> None:
@@ -166,10 +166,10 @@ class RateLimiter:
         self._clock = max(self._clock, contender._score)
         contender._score += contender.priority
 
-    def _fits(self, contender: Contender, kept: set[Resource]) -> bool:
+    def _fits(self, contender: Contender, reserved: set[Resource]) -> bool:
         used, available = self._used, self._available
         # A need of 0 takes nothing from contenders that wait.
-        return all(used[r] + n <= available[r] and not (n and r in kept) for r, n in contender.needs)
+        return all(used[r] + n <= available[r] and not (n and r in reserved) for r, n in contender.needs)
 
     def _counted(self, members: set[Contender]) -> dict[Resource, int]:
         most: dict[Resource, int] = {}

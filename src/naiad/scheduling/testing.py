@@ -98,8 +98,8 @@ class DelayedSequenceBatcher:
             self._is_open = len(self.sequences) - backlog >= self._requests and backlog >= self._backlog
         return self._is_open
 
-    def waits_for_more(self, instance: int, answered: int) -> bool:
-        return self._batcher.waits_for_more(instance, answered)
+    def waits_for_more(self, instance: int, completed: int) -> bool:
+        return self._batcher.waits_for_more(instance, completed)
 
     def drain(self) -> list[InferRequest]:
         return self._batcher.drain()

@@ -33,7 +33,7 @@ from naiad.repository.catalog import Catalog, open_catalog
 from naiad.repository.changes.watch import Watch
 from naiad.scheduling.admission import RequestBudget
 from naiad.scheduling.rate_limiter import ResourceLimit
-from naiad.server.reload import renew_grpc_tls, renew_http_tls, renewed_paths
+from naiad.server.reload import reload_grpc_tls, reload_http_tls, reloaded_paths
 from naiad.shared_memory.registry import RegionRegistry
 from naiad.telemetry.logs.server_log import LogSettings, ServerLog
 from naiad.telemetry.metrics.host import usable_memory_bytes
@@ -141,7 +141,7 @@ def build(options: ServerOptions, log: ServerLog) -> Parts:
         regions=regions,
         tracing=tracing,
         engine=Engine(manager, options.id, options.strict_readiness, log, tracing, regions),
-        reloader=FileReloader(renewed_paths(options)),
+        reloader=FileReloader(reloaded_paths(options)),
         gates=gates(options),
     )
 
@@ -179,7 +179,7 @@ def _grpc_listeners(parts: Parts) -> Generator[tuple[Frontend, str], None, TakeH
     if by_grpcio:
         transport = grpcio_transport(options, parts.shares, methods, gate, parts.budget.cancelled)
         yield transport, "GRPCInferenceService"
-        renew_grpc_tls(parts.reloader, options, transport)
+        reload_grpc_tls(parts.reloader, options, transport)
         if not options.http_port_serves_grpc:
             return None
     # grpcio takes no connections from another port: beside it, this listener serves those of the HTTP port.
@@ -187,7 +187,7 @@ def _grpc_listeners(parts: Parts) -> Generator[tuple[Frontend, str], None, TakeH
     has_port = options.allow_grpc and not by_grpcio
     yield listener, "GRPCInferenceService" if has_port else ""
     if has_port:
-        renew_grpc_tls(parts.reloader, options, listener)
+        reload_grpc_tls(parts.reloader, options, listener)
     return listener.take if options.http_port_serves_grpc else None
 
 
@@ -218,7 +218,7 @@ def _http_listener(parts: Parts, take_http2: TakeHttp2 | None) -> HttpListener:
         ssl=http_tls(options),
         budget=parts.budget,
     )
-    renew_http_tls(parts.reloader, options, listener)
+    reload_http_tls(parts.reloader, options, listener)
 
     # The request log stands around the router only while it is on; the API can turn it on later.
     def follow_log(settings: LogSettings) -> None:

@@ -26,15 +26,15 @@ class RemembersHeads(Protocol):
         """Decide anew for every further request."""
 
 
-def renewed_paths(options: ServerOptions) -> tuple[str, ...]:
+def reloaded_paths(options: ServerOptions) -> tuple[str, ...]:
     """All files that are read again."""
     http = _http_files(options) if options.allow_http and options.http_uses_tls else ()
     grpc = _grpc_files(options) if options.allow_grpc and options.grpc_use_ssl else ()
     return tuple(filter(None, (options.api_key_file, *http, *grpc)))
 
 
-def renew_keys(
-    renewal: FileReloader, options: ServerOptions, ring: KeyRing | None, listeners: Sequence[RemembersHeads]
+def reload_keys(
+    reloader: FileReloader, options: ServerOptions, ring: KeyRing | None, listeners: Sequence[RemembersHeads]
 ) -> None:
     """Replace the keys of ``ring`` whenever their file changes."""
     if ring is None or not options.api_key_file:
@@ -52,16 +52,16 @@ def renew_keys(
 
         return apply
 
-    renewal.add("the API keys", (options.api_key_file,), read)
+    reloader.add("the API keys", (options.api_key_file,), read)
 
 
-def renew_http_tls(renewal: FileReloader, options: ServerOptions, listener: Listener) -> None:
+def reload_http_tls(reloader: FileReloader, options: ServerOptions, listener: Listener) -> None:
     """Use changed TLS files for new connections to the HTTP port."""
     if options.http_uses_tls:
-        renewal.add("the TLS files of the HTTP port", _http_files(options), _reading(http_tls, options, listener))
+        reloader.add("the TLS files of the HTTP port", _http_files(options), _reading(http_tls, options, listener))
 
 
-def renew_grpc_tls(renewal: FileReloader, options: ServerOptions, listener: Listener | GrpcioTransport) -> None:
+def reload_grpc_tls(reloader: FileReloader, options: ServerOptions, listener: Listener | GrpcioTransport) -> None:
     """Use changed TLS files for new connections to the gRPC port."""
     # Imported here: a server without gRPC does not pay for it.
     from naiad.frontends.grpc.grpcio.transport import GrpcioTransport
@@ -79,7 +79,7 @@ def renew_grpc_tls(renewal: FileReloader, options: ServerOptions, listener: List
         read = partial(read_for_grpcio, listener)
     else:
         read = _reading(grpc_tls, options, listener)
-    renewal.add("the TLS files of the gRPC port", _grpc_files(options), read)
+    reloader.add("the TLS files of the gRPC port", _grpc_files(options), read)
 
 
 def _reading(

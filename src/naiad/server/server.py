@@ -19,7 +19,7 @@ from naiad.repository.catalog import Outline
 from naiad.repository.local.layout import Listing
 from naiad.server.build import Frontend, Parts, build, listeners
 from naiad.server.process import StopSignals, allow_open_files, exit_now, leave_threads, run_on_loop
-from naiad.server.reload import renew_keys
+from naiad.server.reload import reload_keys
 from naiad.shared_memory.registry import MAX_REGIONS
 from naiad.telemetry.logs.server_log import ServerLog, table_log
 from naiad.telemetry.logs.tables import format_table
@@ -42,7 +42,7 @@ class Server:
         self._outline: Outline | None = None
         self._listeners: list[Frontend] = []
         # The list itself: the listeners join it when they start.
-        renew_keys(parts.reloader, parts.options, parts.gates.keys, self._listeners)
+        reload_keys(parts.reloader, parts.options, parts.gates.keys, self._listeners)
         self._stop = StopSignals(self._begin_to_stop)
 
     async def run(self) -> int:
@@ -58,7 +58,7 @@ class Server:
         if problem := parts.tracing.problem():
             raise OptionError(f'Bad option: "--trace-config". {problem}')
         # Before any port is opened: a signal stops the server in an orderly way, also while models load.
-        self._stop.watch(parts.reloader.ask if parts.reloader.has_files else None)
+        self._stop.watch(parts.reloader.reload if parts.reloader.has_files else None)
         if not parts.catalog.remote:
             # A missing folder is reported before any port is opened; a remote store may take its time.
             self._outline = self._outline_of_all(is_whole=False)

@@ -44,7 +44,7 @@ class BufferPool:
     def __init__(self, limit_bytes: int = POOL_BYTES) -> None:
         self._limit = limit_bytes
         self._classes: dict[int, _SizeClass] = {}
-        self.kept_bytes = 0
+        self.pooled_bytes = 0
         # Measured, not assumed: the count includes references of the call itself, which differ among Pythons.
         self._free = _references_to([np.empty(1, np.uint8)], 0)
 
@@ -65,8 +65,8 @@ class BufferPool:
                 return blocks[index]
         block = np.empty(size, np.uint8)
         # Past the limit a block never enters the pool: its last reference frees it.
-        if self.kept_bytes + size <= self._limit:
-            self.kept_bytes += size
+        if self.pooled_bytes + size <= self._limit:
+            self.pooled_bytes += size
             blocks.append(block)
         return block
 
@@ -75,7 +75,7 @@ class BufferPool:
         for size, found in list(self._classes.items()):
             found.unused_s += seconds
             if found.unused_s >= KEEP_SECONDS:
-                self.kept_bytes -= size * len(found.blocks)
+                self.pooled_bytes -= size * len(found.blocks)
                 # Blocks that are in use live on, outside the pool.
                 del self._classes[size]
 

@@ -89,7 +89,7 @@ def check_strings(raw: Raw, elements: int, place: str) -> None:
 
     Takes about 0.1 us for an element, and next to nothing where all of them have the same length.
     """
-    if are_alike(raw, elements):
+    if have_equal_lengths(raw, elements):
         return
     flat = memoryview(raw)
     unpack = _LENGTH.unpack_from
@@ -108,7 +108,7 @@ def check_strings(raw: Raw, elements: int, place: str) -> None:
         raise _problem(raw, elements, place)
 
 
-def are_alike(raw: Raw, elements: int) -> bool:
+def have_equal_lengths(raw: Raw, elements: int) -> bool:
     """Whether a serialised tensor has ``elements`` elements, all of the same length."""
     if not elements or len(raw) % elements or len(raw) < _LENGTH.size * elements:
         return False

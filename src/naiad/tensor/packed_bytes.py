@@ -12,7 +12,7 @@ from typing import Any, Final, TypeGuard, cast
 
 import numpy as np
 
-from naiad.tensor.bytes_codec import Raw, are_alike, check_strings, decode_bytes, encode_bytes
+from naiad.tensor.bytes_codec import Raw, check_strings, decode_bytes, encode_bytes, have_equal_lengths
 
 PACKED_STRINGS: Final = 1 << 10
 PACKED_BYTES: Final = 1 << 16
@@ -173,7 +173,7 @@ def row_starts(raw: Raw, shape: Sequence[int]) -> Array:
     """Where each row of a serialised tensor begins, and the last one ends."""
     count, each = shape[0], math.prod(shape[1:])
     # Without a loop over the elements where all have the same length.
-    if count and len(raw) % count == 0 and are_alike(raw, count * each):
+    if count and len(raw) % count == 0 and have_equal_lengths(raw, count * each):
         return np.arange(count + 1, dtype=np.int64) * (len(raw) // count)
     starts = np.zeros(count + 1, np.int64)
     flat, pos = memoryview(raw), 0

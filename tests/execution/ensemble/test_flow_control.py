@@ -35,10 +35,10 @@ class Steps:
             self.limit.has_ended(request)
             self._ended(name)
 
-    def answered(
+    def step_responded(
         self, request: MemberRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
     ) -> None:
-        """As ``Run.answered``."""
+        """As ``Run.step_responded``."""
 
     def start(self, name: str, index: int = 0) -> MemberRequest:
         """A request of the step ``index`` that may run as soon as it is its turn."""
@@ -59,11 +59,11 @@ class Target:
     def submit(self, request: InferRequest) -> None:
         """As ``Recipient.submit``."""
 
-    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
-        """As ``Recipient.hold``."""
+    def pause(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
+        """As ``Recipient.pause``."""
 
-    def go_on(self, request: InferRequest) -> None:
-        """As ``Recipient.go_on``."""
+    def resume(self, request: InferRequest) -> None:
+        """As ``Recipient.resume``."""
 
 
 def test_no_more_than_so_many_run_and_each_step_for_itself() -> None:

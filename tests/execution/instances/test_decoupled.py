@@ -167,23 +167,23 @@ def test_an_endless_request_leaves_room_for_others_and_ends_with_its_caller() ->
 def test_nothing_is_made_for_a_request_that_is_held() -> None:
     async def test(model: LoadedModel) -> None:
         held = Listener()
-        held.after = lambda: len(held.heard) == 10 and model.hold(held, 0)
+        held.after = lambda: len(held.heard) == 10 and model.pause(held, 0)
         model.submit(held)
         model.submit(other := Listener())
         await asyncio.sleep(0.02)
         assert len(held.heard) == 10
         assert len(other.heard) > 10
-        model.go_on(held)
-        model.go_on(held)
+        model.resume(held)
+        model.resume(held)
         await asyncio.sleep(0.02)
         assert len(held.heard) > 20
-        model.hold(held, 0)
+        model.pause(held, 0)
         for request in (held, other):
             model.cancel(request)
         await ended(held, other)
         # They are gone.
-        model.hold(held, 0)
-        model.go_on(held)
+        model.pause(held, 0)
+        model.resume(held)
         model.cancel(held)
 
     stepping(endless, test)

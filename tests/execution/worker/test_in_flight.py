@@ -28,7 +28,7 @@ def test_a_request_has_its_number_until_its_last_response() -> None:
     again = [Caller(1.0), callers[1]]
     found.begin(20, 21, Batch(list(again)))
     assert [found.number_of(caller) for caller in (*callers, *again)] == [11, 22, 13, 21, 22]
-    found.end_answered(2)
+    found.complete(2)
     assert [found.number_of(caller) for caller in again] == [0, 0]
     assert found.number_of(Caller(1.0)) == 0
 
@@ -62,10 +62,10 @@ def test_who_waits_for_the_last_request_is_called_back_once() -> None:
     found.begin(20, 21, Batch([Caller(1.0)]))
     assert found.find(12, final=True) is not None
     assert calls == []
-    found.end_answered(1)
+    found.complete(1)
     assert calls == [True]
     found.begin(30, 31, Batch([Caller(1.0)]))
-    found.end_answered(1)
+    found.complete(1)
     assert calls == [True]
     # At once when nothing is in flight.
     found.when_empty(lambda: calls.append(found.is_empty))

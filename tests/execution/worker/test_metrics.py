@@ -19,7 +19,7 @@ def ask(metrics: WorkerMetrics, what: str, **more: Any) -> Any:
     def fail(error: NaiadError) -> None:
         raise error
 
-    assert metrics.ask({"what": what, **more}, answers.append, fail)
+    assert metrics.handle({"what": what, **more}, answers.append, fail)
     (found,) = answers
     return found
 
@@ -38,19 +38,19 @@ def value(metrics: WorkerMetrics, number: int) -> Any:
 
 def test_a_question_about_something_else_is_left_to_others() -> None:
     metrics = WorkerMetrics(CustomMetrics())
-    assert not metrics.ask({"what": "load_model"}, print, print)
-    assert not metrics.ask({}, print, print)
+    assert not metrics.handle({"what": "load_model"}, print, print)
+    assert not metrics.handle({}, print, print)
 
 
 def test_values_are_set_and_read() -> None:
     metrics = WorkerMetrics(CustomMetrics())
     family(metrics, 1)
     metric(metrics, 1)
-    metrics.tell({"what": "metric_set", "metric": 1, "to": 2.5})
-    metrics.tell({"what": "metric_increment", "metric": 1, "by": -1})
+    metrics.notify({"what": "metric_set", "metric": 1, "to": 2.5})
+    metrics.notify({"what": "metric_increment", "metric": 1, "by": -1})
     assert value(metrics, 1) == 1.5
     for text in ("nan", "inf", "-inf"):
-        metrics.tell({"what": "metric_set", "metric": 1, "to": text})
+        metrics.notify({"what": "metric_set", "metric": 1, "to": text})
         assert value(metrics, 1) == text
 
 
@@ -61,7 +61,7 @@ def test_children_share_and_the_last_one_removes() -> None:
         family(child, 1, kind="counter")
         metric(child, 1, model="m")
         metric(child, 2, instance=str(number))
-        child.tell({"what": "metric_increment", "metric": 1, "by": 1})
+        child.notify({"what": "metric_increment", "metric": 1, "by": 1})
     assert len(shown.families["x"].metrics) == 4
     assert value(children[0], 1) == 3
     children[0].close()
@@ -78,16 +78,16 @@ def test_two_families_of_one_name_in_one_child() -> None:
     for number in (1, 2):
         family(metrics, number)
         metric(metrics, number, of=number)
-    metrics.tell({"what": "metric_set", "metric": 1, "to": 4})
-    metrics.tell({"what": "metric_family_delete", "family": 1})
+    metrics.notify({"what": "metric_set", "metric": 1, "to": 4})
+    metrics.notify({"what": "metric_family_delete", "family": 1})
     assert value(metrics, 2) == 4
     with pytest.raises(InvalidArgumentError, match="metric 1 of a model was deleted"):
         value(metrics, 1)
-    metrics.tell({"what": "metric_delete", "metric": 2})
-    metrics.tell({"what": "metric_delete", "metric": 2})
+    metrics.notify({"what": "metric_delete", "metric": 2})
+    metrics.notify({"what": "metric_delete", "metric": 2})
     assert shown.families["x"].metrics == {}
-    metrics.tell({"what": "metric_family_delete", "family": 2})
-    metrics.tell({"what": "metric_family_delete", "family": 2})
+    metrics.notify({"what": "metric_family_delete", "family": 2})
+    metrics.notify({"what": "metric_family_delete", "family": 2})
     assert shown.families == {}
 
 
@@ -97,19 +97,19 @@ def test_numbers_begin_anew_after_the_end() -> None:
         family(metrics, 1)
         metric(metrics, 1)
         assert value(metrics, 1) == 0
-        metrics.tell({"what": "metric_set", "metric": 1, "to": 4})
+        metrics.notify({"what": "metric_set", "metric": 1, "to": 4})
         metrics.close()
 
 
 @pytest.mark.parametrize("what", ["metric_set", "metric_increment", "metric_observe"])
 def test_a_metric_that_is_not_there(what: str) -> None:
     with pytest.raises(InvalidArgumentError, match="metric 5 of a model was deleted or never made"):
-        WorkerMetrics(CustomMetrics()).tell({"what": what, "metric": 5, "to": 1, "by": 1, "value": 1})
+        WorkerMetrics(CustomMetrics()).notify({"what": what, "metric": 5, "to": 1, "by": 1, "value": 1})
 
 
 def test_what_means_nothing() -> None:
     with pytest.raises(UnsupportedError, match="'nonsense'"):
-        WorkerMetrics(CustomMetrics()).tell({"what": "nonsense"})
+        WorkerMetrics(CustomMetrics()).notify({"what": "nonsense"})
 
 
 def test_numbers_in_use() -> None:
@@ -136,7 +136,7 @@ def test_families_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(shown.families) == 3
     # Each child has room of its own, and what is deleted makes room.
     family(WorkerMetrics(shown), 1, "more")
-    metrics.tell({"what": "metric_family_delete", "family": 0})
+    metrics.notify({"what": "metric_family_delete", "family": 0})
     family(metrics, 3, "more")
 
 
@@ -152,7 +152,7 @@ def test_lines_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnavailableError, match=r"'x' is one too many: .* may take 10 lines"):
         metric(metrics, 6, label="6")
     assert len(shown.families["x"].metrics) == 4
-    metrics.tell({"what": "metric_delete", "metric": 1})
+    metrics.notify({"what": "metric_delete", "metric": 1})
     for number in range(6, 12):
         metric(metrics, number, label=str(number))
     with pytest.raises(UnavailableError):

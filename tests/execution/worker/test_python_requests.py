@@ -284,7 +284,7 @@ def test_a_model_that_does_not_read_its_answers_does_not_hold_up_the_loop(tmp_pa
         session = active.running()
         session.channel._reading.acquire()
         for number in range(50_000):
-            session.out.post_json(protocol.ASK, 1000 + number, {"what": "is_model_ready", "name": "m"})
+            session.out.post_json(protocol.CONTROL_REQUEST, 1000 + number, {"what": "is_model_ready", "name": "m"})
         time.sleep(60)
     def execute(self, requests):
         return []

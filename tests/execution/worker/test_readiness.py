@@ -10,10 +10,10 @@ NO = {"ready": False, "error": "busy"}
 YES = {"ready": True}
 
 
-@pytest.mark.parametrize("is_asked", [False, True])
+@pytest.mark.parametrize("has_ready_check", [False, True])
 @pytest.mark.parametrize("number", [0, 1, 7])
-def test_an_answer_without_a_question_does_not_count(is_asked: bool, number: int) -> None:
-    readiness = WorkerReadiness("m", is_asked)
+def test_an_answer_without_a_question_does_not_count(has_ready_check: bool, number: int) -> None:
+    readiness = WorkerReadiness("m", has_ready_check)
     readiness.take(number, NO)
     assert readiness.problem == ""
 

@@ -27,13 +27,13 @@ from naiad.worker.ipc.frames import (
     EXECUTE_UNIFORM,
     FLAG_ERROR,
     FLAG_FINAL,
-    FORM,
     FRAME,
     IN_REGION,
     PLACE,
     REGION,
     REQUEST,
     RESPONSE_HEAD,
+    SCHEMA,
     UNIFORM,
 )
 from support.loaded_models import spec, tensor
@@ -105,7 +105,7 @@ def test_a_batch_is_written_as_the_protocol_says(region: SystemRegion, ids: list
     writer = BatchWriter(spec())
     requests = [request(n, region, request_id) for n, request_id in enumerate(ids)]
     before, frame = written(writer, requests)
-    assert [FRAME.unpack_from(data)[0] for data in before] == [FORM, REGION]
+    assert [FRAME.unpack_from(data)[0] for data in before] == [SCHEMA, REGION]
     assert orjson.loads(before[0][FRAME.size :])["placed"] == ["y"]
     # The region begins at 64 in its file.
     expected = [

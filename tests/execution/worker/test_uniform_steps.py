@@ -132,7 +132,7 @@ def test_steps_of_any_sequences_have_one_form_and_one_frame() -> None:
     callers = [Caller(n, n, n % 2 == 0) for n in range(1, 5)]
     spec, maker, steps = steps_of(sequences(), *callers)
     writer = BatchWriter(spec)
-    for expected in ([protocol.FORM, protocol.EXECUTE_UNIFORM], [protocol.EXECUTE_UNIFORM]):
+    for expected in ([protocol.SCHEMA, protocol.EXECUTE_UNIFORM], [protocol.EXECUTE_UNIFORM]):
         frames: list[OutgoingFrame] = []
         writer.write(1, 2, [*steps, maker.empty(steps[0], 0)], frames)
         assert kinds(frames) == expected

@@ -49,10 +49,10 @@ def test_a_file_is_read_again_once_it_has_changed(tmp_path: Path, caplog: pytest
     reader = Reader(path)
 
     async def test() -> None:
-        renewal = FileReloader([str(path)], look_s=0.01)
+        reloader = FileReloader([str(path)], look_s=0.01)
         put(path, "two")  # between the first look and the first reading: not to be missed
-        renewal.add("the texts", ["", str(path)], reader.read)
-        renewal.start()
+        reloader.add("the texts", ["", str(path)], reader.read)
+        reloader.start()
         try:
             await reader.until(lambda r: r.texts == ["two"])
             put(path, "wrong")
@@ -61,7 +61,7 @@ def test_a_file_is_read_again_once_it_has_changed(tmp_path: Path, caplog: pytest
             put(path, "three")
             await reader.until(lambda r: r.texts == ["two", "three"])
         finally:
-            renewal.close()
+            reloader.close()
 
     asyncio.run(test())
     assert "the texts: those from before stay in use: the file is wrong" in caplog.text
@@ -73,25 +73,25 @@ def test_a_file_is_read_again_when_somebody_asks(tmp_path: Path) -> None:
     reader = Reader(path)
 
     async def test() -> None:
-        renewal = FileReloader([str(path)], look_s=WAIT_S * 10)
-        renewal.add("the texts", [str(path)], reader.read)
-        renewal.ask()
-        renewal.start()
+        reloader = FileReloader([str(path)], look_s=WAIT_S * 10)
+        reloader.add("the texts", [str(path)], reader.read)
+        reloader.reload()
+        reloader.start()
         try:
             await reader.until(lambda r: r.texts == ["one"])
-            renewal.ask()
+            reloader.reload()
             await reader.until(lambda r: r.texts == ["one", "one"])
         finally:
-            renewal.close()
+            reloader.close()
 
     asyncio.run(test())
 
 
 def test_nothing_to_watch_needs_no_thread() -> None:
     async def test() -> None:
-        renewal = FileReloader([])
-        renewal.start()
-        assert not renewal.has_files
-        renewal.close()
+        reloader = FileReloader([])
+        reloader.start()
+        assert not reloader.has_files
+        reloader.close()
 
     asyncio.run(test())

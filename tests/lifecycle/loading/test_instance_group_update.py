@@ -271,7 +271,7 @@ def test_a_process_that_ended_while_others_came_serves_when_it_is_warm_again(tmp
             loading = asyncio.ensure_future(again(found, sample(), 3))
             await until((tmp_path / "m_0_2_waits").exists)
             # The second instance has its own warm-up behind it, whose failure would end the load.
-            await until(lambda: (tmp_path / "m_0_1").exists() and model._instances[1].answers is model._events)  # type: ignore[attr-defined]
+            await until(lambda: (tmp_path / "m_0_1").exists() and model._instances[1].events is model._events)  # type: ignore[attr-defined]
             process_models.process_of(model, 1).kill()
             await until((tmp_path / "m_0_1_waits").exists)
             (tmp_path / "m_0_2_goes").touch()

@@ -289,7 +289,7 @@ def test_a_load_that_waits_for_files_to_lie_still_is_given_up_when_its_model_is_
                 told: asyncio.Future[NaiadError | None] = asyncio.get_running_loop().create_future()
                 assert found.engine.demand is not None
                 found.engine.demand.wait("m", 4, told.set_result)
-                await until(lambda: found.manager.is_under_way("m"))
+                await until(lambda: found.manager.has_operation("m"))
                 await asyncio.wait_for(found.manager.unload_model("m"), WAIT_S)
                 assert "was given up: the model is to be unloaded" in str(await asyncio.wait_for(told, WAIT_S))
             finally:

@@ -121,7 +121,7 @@ def test_one_that_waits_for_its_turn_is_not_waited_for(tmp_path: Path) -> None:
             write(found, {"a": 60, "b": 60}, {"ab": ("a", "b")}, parameter("creation_delay_sec", 0.3))
             write(found, {"c": 10}, {"c1": ("c",)})
             failing = asyncio.ensure_future(found.manager.load_model("ab"))
-            while not found.manager._ensembles.together.holds("a"):
+            while not found.manager._ensembles.member_leases.holds("a"):
                 await asyncio.sleep(0.001)
             waiting = asyncio.ensure_future(found.manager.load_model("c1"))
             with pytest.raises(NaiadError, match=r"depends on 'b' .*|there is no room for model 'b'"):

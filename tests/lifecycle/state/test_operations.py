@@ -117,13 +117,13 @@ def test_those_that_wait_are_bounded() -> None:
 
 
 def test_those_that_nobody_asked_for_are_not_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("naiad.lifecycle.state.operations.MAX_TOGETHER", 3)
+    monkeypatch.setattr("naiad.lifecycle.state.operations.MAX_REQUESTED", 3)
 
     async def test() -> None:
         operations, go = Operations(), asyncio.Event()
 
         async def own(name: str) -> None:
-            async with operations.turn(name, is_asked=False):
+            async with operations.turn(name, is_requested=False):
                 await go.wait()
 
         tasks = await settle(*(own("m") for _ in range(2 * MAX_WAITING)), *(own(f"m{number}") for number in range(8)))

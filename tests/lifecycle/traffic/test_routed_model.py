@@ -21,7 +21,7 @@ def test_a_request_that_is_expected_is_answered_by_what_was_there(tmp_path: Path
         await found.manager.load_model("m")
         routed, before = found.engine.find("m", None), found.engine.loaded_models()
         for _ in range(2):
-            routed.expect()
+            routed.reserve()
         found.engine.routes.change("m", {"split": {"2": 1}, "shadow": None})
         found.write("m", config + parameter("x", 1))
         await found.manager.load_model("m")
@@ -44,7 +44,7 @@ def test_an_unload_waits_for_what_is_expected(tmp_path: Path) -> None:
         found.write("m", TWO, (1, 2))
         await found.manager.load_model("m")
         routed = found.engine.find("m", None)
-        routed.expect()
+        routed.reserve()
         await found.manager.unload_model("m")
         assert {state for state, _ in found.index().values()} == {"UNLOADING"}
         one = caller()

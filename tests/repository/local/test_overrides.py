@@ -27,7 +27,7 @@ def test_files_lie_in_a_folder_of_the_models_name(place: Path) -> None:
     assert folder.path.name == "m"
     assert (folder.path / "1" / "model.py").read_bytes() == b"x"
     assert (folder.path / "labels.txt").read_bytes() == b"\0\xff"
-    folder.hold()
+    folder.lease()
     folder.release()
     assert folder.path.exists()
     folder.release()

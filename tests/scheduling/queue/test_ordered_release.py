@@ -15,7 +15,7 @@ def test_answers_leave_in_the_order_of_arrival(finished: list[int]) -> None:
     requests = [request() for _ in finished]
     left: list[int] = []
     for one in requests:
-        order.expect(one)
+        order.add(one)
     for done, index in enumerate(finished, 1):
         order.release(requests[index], lambda index=index: left.append(index))
         assert left == sorted(left)
@@ -28,8 +28,8 @@ def test_who_asks_hears_when_an_answer_has_left() -> None:
     order = OrderedRelease()
     first, second = request(), request()
     heard: list[str] = []
-    order.expect(first)
-    order.expect(second)
+    order.add(first)
+    order.add(second)
     order.release(second, lambda: heard.append("second left"))
     assert order.when_sent(second, lambda: heard.append("told"))
     assert heard == []

@@ -155,12 +155,12 @@ def test_the_last_holder_removes_metric_and_family() -> None:
     families = [custom.take("x", "text", GAUGE) for _ in range(2)]
     metrics = [family.take({}, None) for family in families]
     metrics[0].set(5)
-    families[0].give_back(metrics[0])
-    custom.give_back(families[0])
+    families[0].release(metrics[0])
+    custom.release(families[0])
     assert lines(custom, "x") == ["x 5"]
-    families[1].give_back(metrics[1])
+    families[1].release(metrics[1])
     assert "x" not in page(custom).split()
-    custom.give_back(families[1])
+    custom.release(families[1])
     assert custom.families == {}
     assert made(custom, COUNTER).read() == 0
 

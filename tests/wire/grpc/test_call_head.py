@@ -99,12 +99,12 @@ def test_encodings_that_are_not_served(encoding: str) -> None:
     [("gzip,deflate", "gzip"), ("deflate", "deflate"), ("identity", "identity"), ("br", "identity")],
 )
 def test_encodings_of_answers(accepted: str, chosen: str) -> None:
-    assert parsed(grpc_accept_encoding=accepted).answer_encoding == chosen
+    assert parsed(grpc_accept_encoding=accepted).response_encoding == chosen
 
 
 def test_without_a_word_answers_are_not_compressed() -> None:
     head = parsed()
-    assert (head.encoding, head.answer_encoding) == ("identity", "identity")
+    assert (head.encoding, head.response_encoding) == ("identity", "identity")
 
 
 def test_all_fields_are_metadata() -> None:

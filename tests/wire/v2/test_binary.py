@@ -15,7 +15,7 @@ from naiad.request import RequestOptions
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES
 from naiad.wire.v2.binary import MAX_CACHED_ID, BinaryPlan, split_id
 from naiad.wire.v2.plan import MAX_HEADS, MAX_PLAN_KEY, MAX_PLANS, BinaryInput, OutputFormats, PlanMemo
-from naiad.wire.v2.response import OutputPart, encode_answer
+from naiad.wire.v2.response import OutputPart, encode_response
 
 PLAIN = [t for t in DATATYPES if not t.is_bytes and t.wire != "BF16"]
 
@@ -34,7 +34,7 @@ def joined(answer: bytes | list) -> bytes:
 def in_full(plan: BinaryPlan, request_id: str, outputs: dict[str, np.ndarray]) -> bytes:
     """What the general encoder makes of the same outputs, with the head that goes before it."""
     parts = [OutputPart(n, plan.dtypes[n], outputs[n], True) for n in plan.outputs]
-    text, tensors, _ = encode_answer(plan.model, plan.version, request_id, parts)
+    text, tensors, _ = encode_response(plan.model, plan.version, request_id, parts)
     size = len(text) + sum(map(len, tensors))
     head = (
         "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n"
@@ -84,15 +84,15 @@ def test_answers_are_those_of_the_general_encoder(dtypes: list, data: st.DataObj
             + t.numpy.type(1)
             for i, t in enumerate(dtypes)
         }
-        assert joined(made.answer(request_id, outputs)) == in_full(made, request_id, outputs)
-        assert joined(made.answer("", outputs)) == in_full(made, "", outputs)
+        assert joined(made.encode_response(request_id, outputs)) == in_full(made, request_id, outputs)
+        assert joined(made.encode_response("", outputs)) == in_full(made, "", outputs)
 
 
 @pytest.mark.parametrize("rows", [1, 100_000])
 def test_a_large_answer_goes_out_as_it_lies(rows: int) -> None:
     made = plan({"Y": "FP32"})
     array = np.arange(rows, dtype=np.float32)
-    answer = made.answer("7", {"Y": array})
+    answer = made.encode_response("7", {"Y": array})
     assert joined(answer) == in_full(made, "7", {"Y": array})
     if rows > 1:
         assert isinstance(answer, list)
@@ -112,7 +112,7 @@ def test_a_large_answer_goes_out_as_it_lies(rows: int) -> None:
 def test_memory_in_another_order_is_noticed(array: np.ndarray) -> None:
     """The caller then takes the general encoder: never are bytes sent in the wrong order."""
     with pytest.raises((BufferError, TypeError, ValueError)):
-        plan({"Y": "FP32"}).answer("", {"Y": array})
+        plan({"Y": "FP32"}).encode_response("", {"Y": array})
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_heads_are_bounded() -> None:
     made = plan({"Y": "INT8"})
     for n in range(5 * MAX_HEADS):
         array = np.zeros(n, np.int8)
-        assert joined(made.answer("", {"Y": array})) == in_full(made, "", {"Y": array})
+        assert joined(made.encode_response("", {"Y": array})) == in_full(made, "", {"Y": array})
         assert len(made._heads) <= MAX_HEADS
 
 
@@ -148,7 +148,7 @@ def test_lengths_of_ids_are_bounded() -> None:
     made = plan({"Y": "INT8"})
     array = np.zeros(1, np.int8)
     for n in range(1, 3 * MAX_CACHED_ID):
-        assert joined(made.answer("x" * n, {"Y": array})) == in_full(made, "x" * n, {"Y": array})
+        assert joined(made.encode_response("x" * n, {"Y": array})) == in_full(made, "x" * n, {"Y": array})
     (head,) = made._heads.values()
     assert len(head._before_id) <= MAX_CACHED_ID
 

@@ -161,7 +161,7 @@ def test_answers_are_what_protobuf_would_read(found: Any, request_id: str) -> No
     made = plan(dtypes)
     wanted = expected(request_id, arrays, dtypes)
     for _ in range(2):
-        assert Response.FromString(joined(made.answer(request_id, arrays))) == wanted
+        assert Response.FromString(joined(made.encode_response(request_id, arrays))) == wanted
     for final in (True, False):
         wanted.parameters["triton_final_response"].bool_param = final
         streamed = Streamed.FromString(joined(made.streamed(request_id, arrays, final)))
@@ -172,19 +172,19 @@ def test_answers_are_what_protobuf_would_read(found: Any, request_id: str) -> No
 def test_outputs_are_in_the_order_of_the_plan_and_missing_ones_left_out() -> None:
     made = plan({"a": "FP32", "b": "INT8", "c": "BYTES"})
     arrays = {"c": np.array([b"x"], object), "a": np.zeros(2, np.float32)}
-    answer = Response.FromString(joined(made.answer("", arrays)))
+    answer = Response.FromString(joined(made.encode_response("", arrays)))
     assert [o.name for o in answer.outputs] == ["a", "c"]
     assert list(answer.raw_output_contents) == [bytes(8), b"\x01\x00\x00\x00x"]
     plain = plan({"a": "FP32", "b": "INT8"})
-    assert [o.name for o in Response.FromString(joined(plain.answer("", arrays))).outputs] == ["a"]
+    assert [o.name for o in Response.FromString(joined(plain.encode_response("", arrays))).outputs] == ["a"]
 
 
 def test_tensors_are_not_copied() -> None:
     array = np.zeros((3, 5), np.float32)
-    answer = plan({"a": "FP32"}).answer("1", {"a": array})
+    answer = plan({"a": "FP32"}).encode_response("1", {"a": array})
     assert any(part is array for part in answer[0])
     half = np.zeros(4, ml_dtypes.bfloat16)
-    tensor = plan({"a": "BF16"}).answer("", {"a": half})[0][-1]
+    tensor = plan({"a": "BF16"}).encode_response("", {"a": half})[0][-1]
     assert np.shares_memory(np.frombuffer(tensor, np.uint8), half)
 
 
@@ -192,7 +192,7 @@ def test_heads_are_kept_by_shape_and_few_at_a_time() -> None:
     made = plan({"a": "INT8"})
     for n in (*range(1, 2 * MAX_HEADS), 1):
         array = np.ones((1, n), np.int8)
-        answer = Response.FromString(joined(made.answer("", {"a": array})))
+        answer = Response.FromString(joined(made.encode_response("", {"a": array})))
         assert list(answer.outputs[0].shape) == [1, n]
         assert answer.raw_output_contents[0] == bytes([1] * n)
         assert len(made._heads) <= MAX_HEADS
@@ -210,11 +210,11 @@ def test_of_outputs_in_regions_shapes_alone_are_said() -> None:
             wanted = Response(model_name="m", model_version="3", id=request_id, raw_output_contents=[b"", b""])
             for name, wire in names.items():
                 wanted.outputs.add(name=name, datatype=wire, shape=shape)
-            assert Response.FromString(joined(made.answer(request_id, arrays))) == wanted
+            assert Response.FromString(joined(made.encode_response(request_id, arrays))) == wanted
             # What has more to say takes the long way to the same.
-            assert Response.FromString(joined(made.answer(request_id, Outputs(arrays)))) == wanted
-    assert made.of_version(4).answer("", arrays)[0][0] != made.answer("", arrays)[0][0]
-    left_out = Response.FromString(joined(made.answer("", {"b": arrays["b"]})))
+            assert Response.FromString(joined(made.encode_response(request_id, Outputs(arrays)))) == wanted
+    assert made.of_version(4).encode_response("", arrays)[0][0] != made.encode_response("", arrays)[0][0]
+    left_out = Response.FromString(joined(made.encode_response("", {"b": arrays["b"]})))
     assert [output.name for output in left_out.outputs] == ["b"]
 
 
@@ -225,7 +225,7 @@ def test_an_answer_that_no_client_could_take_is_refused() -> None:
     made = plan({"a": "INT8"})
     array = np.ones((1, 1), np.int8)
     made.cache_head(array.shape, ProtoResponseHead(b"", b"", [2**31 - 7]))
-    assert made.answer("", {"a": array})[1] == 2**31 - 1
-    for answer in (made.answer, made.streamed):
+    assert made.encode_response("", {"a": array})[1] == 2**31 - 1
+    for answer in (made.encode_response, made.streamed):
         with pytest.raises(InvalidArgumentError, match=text):
             answer("id", {"a": array})

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from naiad.errors import InvalidArgumentError
 from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES, DataType
-from naiad.wire.v2.response import EncodedAnswer, OutputPart, encode_answer, tensor_bytes
+from naiad.wire.v2.response import EncodedResponse, OutputPart, encode_response, tensor_bytes
 
 FIXED = [t for t in DATATYPES if not t.is_bytes]
 
@@ -23,7 +23,7 @@ def part(array: np.ndarray, wire: str, binary: bool, name: str = "Y") -> OutputP
     return OutputPart(name, BY_WIRE[wire], array, binary)
 
 
-def read_back(answer: EncodedAnswer) -> list[np.ndarray]:
+def read_back(answer: EncodedResponse) -> list[np.ndarray]:
     """The outputs of an answer, read from its JSON and the bytes behind it as a client does."""
     rest = b"".join(answer.tensors)
     arrays = []
@@ -57,7 +57,7 @@ def test_keys_and_their_order() -> None:
         part(np.array([[1, 2]], np.int32), "INT32", False, "A"),
         part(np.array([3.0], np.float32), "FP32", True, "B"),
     ]
-    answer = encode_answer('m"', 12, "7", outputs)
+    answer = encode_response('m"', 12, "7", outputs)
     assert answer.json == (
         b'{"id":"7","model_name":"m\\"","model_version":"12","outputs":['
         b'{"name":"A","datatype":"INT32","shape":[1,2],"data":[1,2]},'
@@ -68,8 +68,8 @@ def test_keys_and_their_order() -> None:
 
 
 def test_without_id_and_without_outputs() -> None:
-    answer = encode_answer("m", 1, "", [])
-    assert answer == EncodedAnswer(b'{"model_name":"m","model_version":"1","outputs":[]}', [], False)
+    answer = encode_response("m", 1, "", [])
+    assert answer == EncodedResponse(b'{"model_name":"m","model_version":"1","outputs":[]}', [], False)
 
 
 @given(st.text(min_size=1))
@@ -78,7 +78,7 @@ def test_any_id_comes_back(request_id: str) -> None:
         request_id.encode()
     except UnicodeEncodeError:
         return
-    assert json.loads(encode_answer("m", 1, request_id, []).json)["id"] == request_id
+    assert json.loads(encode_response("m", 1, request_id, []).json)["id"] == request_id
 
 
 @st.composite
@@ -108,7 +108,7 @@ def any_output(draw: st.DrawFn) -> OutputPart:
 
 @given(st.lists(any_output(), max_size=4))
 def test_what_the_json_says_is_what_follows(outputs: list[OutputPart]) -> None:
-    answer = encode_answer("m", 1, "i", outputs)
+    answer = encode_response("m", 1, "i", outputs)
     assert answer.binary == any(o.binary for o in outputs)
     assert len(answer.tensors) == sum(o.binary for o in outputs)
     assert [o["name"] for o in json.loads(answer.json)["outputs"]] == [o.name for o in outputs]
@@ -128,13 +128,13 @@ def test_memory_that_is_the_wire_form_is_not_copied(dtype: DataType) -> None:
 @pytest.mark.parametrize("wire", ["FP16", "BF16"])
 def test_half_size_floats_are_binary_or_refused(wire: str) -> None:
     array = np.ones(2, BY_WIRE[wire].numpy)
-    same(read_back(encode_answer("m", 1, "", [part(array, wire, True)]))[0], array)
+    same(read_back(encode_response("m", 1, "", [part(array, wire, True)]))[0], array)
     with pytest.raises(InvalidArgumentError, match=f"sending {wire} data via JSON is not supported"):
-        encode_answer("m", 1, "", [part(array, wire, False)])
+        encode_response("m", 1, "", [part(array, wire, False)])
 
 
 def test_bytes_that_are_not_utf8_are_binary_or_refused() -> None:
     array = np.array([b"\xff"], object)
-    same(read_back(encode_answer("m", 1, "", [part(array, "BYTES", True)]))[0], array)
+    same(read_back(encode_response("m", 1, "", [part(array, "BYTES", True)]))[0], array)
     with pytest.raises(InvalidArgumentError):
-        encode_answer("m", 1, "", [part(array, "BYTES", False)])
+        encode_response("m", 1, "", [part(array, "BYTES", False)])

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from naiad.backend_api.backend import Backend, BackendContext, Instance, WorkerSpec
 from naiad.backends.out_of_process import program
+from naiad.backends.out_of_process.load_command import LoadCommand, pack
 from naiad.backends.out_of_process.mode import PROCESS, SHARED, Execution
-from naiad.backends.out_of_process.orders import LoadCommand, pack
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.backends.shared.worker_limits import check_processes
 from naiad.errors import InternalError
@@ -61,15 +61,15 @@ class OutOfProcessBackend(Backend):
 
     def complete(self, config: Any) -> None:
         """Let the framework's process fill the configuration in."""
-        orders = LoadCommand("complete", self._key, self._backend, self.context, config.SerializeToString())
-        content = self._obey(orders)
+        command = LoadCommand("complete", self._key, self._backend, self.context, config.SerializeToString())
+        content = self._obey(command)
         config.ParseFromString(base64.b64decode(content["config"]))
 
     def start(self, spec: ModelSpec) -> None:
         """Let the framework's process load the model and check that ``spec`` fits it."""
         self._check_processes(spec)
         self._spec = spec
-        self._obey(self._orders("start", spec))
+        self._obey(self._load_command("start", spec))
 
     def regroup(self, spec: ModelSpec, config: Any) -> None:
         """Start workers with the new groups from now on."""
@@ -81,12 +81,12 @@ class OutOfProcessBackend(Backend):
         """Not called: every instance is in a process."""
         raise InternalError(f"instances of model '{self.context.model}' are not in this process")
 
-    def child(self, group: InstanceGroupSpec, index: int) -> FrameworkSpec:
+    def worker_spec(self, group: InstanceGroupSpec, index: int) -> FrameworkSpec:
         """How the worker of an instance is started, or its slot in a shared one."""
         if self._spec is None:
-            raise InternalError(f"model '{self.context.model}': start() comes before child()")
-        orders = self._orders("serve", self._spec)
-        return self._worker_spec(replace(orders, group=group, index=index, name=f"{group.name}_{index}"))
+            raise InternalError(f"model '{self.context.model}': start() comes before worker_spec()")
+        command = self._load_command("serve", self._spec)
+        return self._worker_spec(replace(command, group=group, index=index, name=f"{group.name}_{index}"))
 
     def close(self) -> None:
         """End the process that was to be the first instance's, if none took it over."""
@@ -97,12 +97,12 @@ class OutOfProcessBackend(Backend):
             process.close()
 
     def _check_processes(self, spec: ModelSpec) -> None:
-        if self._execution.way == PROCESS:
+        if self._execution.mode == PROCESS:
             check_processes(spec)
 
-    def _obey(self, orders: LoadCommand) -> Any:
+    def _obey(self, command: LoadCommand) -> Any:
         """Have the first process execute a load command; the content of its reply."""
-        spec = self._worker_spec(orders)
+        spec = self._worker_spec(command)
         process = self._open(f"{self.context.model}_{self.context.version}", spec)
         try:
             _, content = process.begin()
@@ -112,15 +112,15 @@ class OutOfProcessBackend(Backend):
         self._begun = process
         return content
 
-    def _orders(self, step: str, spec: ModelSpec) -> LoadCommand:
+    def _load_command(self, step: str, spec: ModelSpec) -> LoadCommand:
         config = b"" if self.config is None else self.config.SerializeToString()
         return LoadCommand(step, self._key, self._backend, self.context, config, spec)
 
-    def _worker_spec(self, orders: LoadCommand) -> FrameworkSpec:
+    def _worker_spec(self, command: LoadCommand) -> FrameworkSpec:
         return FrameworkSpec(
             python=Path(sys.executable),
             env=dict(os.environ),
-            orders=pack(orders),
+            load_command=pack(command),
             start_s=self._load_s,
             program=PROGRAM,
             silence_s=self._silence_s,
@@ -136,6 +136,6 @@ class OutOfProcessBackend(Backend):
         if process is not None:
             process.name, process.spec = name, spec
             return process
-        if self._execution.way == SHARED:
+        if self._execution.mode == SHARED:
             return SharedProcessSlot(self._shared, self._execution.group, name, spec)
         return WorkerProcess(name, spec)

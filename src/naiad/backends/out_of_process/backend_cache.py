@@ -8,7 +8,7 @@ from typing import Any
 
 from naiad.backend_api.backend import Backend, Instance
 from naiad.backends import registry
-from naiad.backends.out_of_process.orders import LoadCommand
+from naiad.backends.out_of_process.load_command import LoadCommand
 from naiad.config.messages import ModelConfig
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
 from naiad.errors import NaiadError
@@ -26,18 +26,18 @@ class CachedBackend:
         self._backend: Backend | None = None
         self._is_started = False
 
-    def complete(self, orders: LoadCommand) -> bytes:
+    def complete(self, command: LoadCommand) -> bytes:
         """The completed configuration, serialised.
 
         Raises:
             NaiadError: as ``Backend.complete``.
         """
         with self._lock:
-            config = _config(orders)
-            self._made(orders).complete(config)
+            config = _config(command)
+            self._made(command).complete(config)
             return bytes(config.SerializeToString())
 
-    def start(self, orders: LoadCommand, spec: ModelSpec) -> None:
+    def start(self, command: LoadCommand, spec: ModelSpec) -> None:
         """Start the backend, unless that was done.
 
         Raises:
@@ -45,13 +45,13 @@ class CachedBackend:
         """
         # Instances of a version start at the same time: the first loads, and the others wait for it.
         with self._lock:
-            backend = self._made(orders)
+            backend = self._made(command)
             if not self._is_started:
-                backend.config = _config(orders)
+                backend.config = _config(command)
                 backend.start(spec)
                 self._is_started = True
 
-    def instance(self, orders: LoadCommand, group: InstanceGroupSpec) -> Instance:
+    def instance(self, command: LoadCommand, group: InstanceGroupSpec) -> Instance:
         """An instance for the calling thread, of a backend that was started. One after another, as in the server.
 
         Raises:
@@ -60,11 +60,11 @@ class CachedBackend:
         """
         with self._lock:
             try:
-                return self._made(orders).create_instance(group, orders.index)
+                return self._made(command).create_instance(group, command.index)
             except NaiadError:
                 raise
             except BaseException as error:
-                raise failed_to_start(orders.name, error) from error
+                raise failed_to_start(command.name, error) from error
 
     def close(self) -> None:
         """Close the backend, if there is one; what it raises is logged, because nobody could act on it."""
@@ -75,9 +75,9 @@ class CachedBackend:
         except Exception:
             logger.exception("a backend failed to close")
 
-    def _made(self, orders: LoadCommand) -> Backend:
+    def _made(self, command: LoadCommand) -> Backend:
         if self._backend is None:
-            self._backend = registry.create(orders.backend, orders.context)
+            self._backend = registry.create(command.backend, command.context)
         return self._backend
 
 
@@ -95,7 +95,7 @@ class BackendCache:
             cached.users += 1
             return cached
 
-    def give_back(self, key: str) -> None:
+    def release(self, key: str) -> None:
         """Release the backend of an instance that is gone; the last release closes it."""
         with self._lock:
             cached = self._cached[key]
@@ -107,5 +107,5 @@ class BackendCache:
         cached.close()
 
 
-def _config(orders: LoadCommand) -> Any:
-    return ModelConfig.FromString(orders.config)
+def _config(command: LoadCommand) -> Any:
+    return ModelConfig.FromString(command.config)

@@ -53,7 +53,7 @@ def _array(place: Place, dtype: DataType, shape: tuple[int, ...], what: str) -> 
 class BatchResponseWriter(FrameWriter):
     """A frame writer with the responses of whole batches."""
 
-    def answer(self, number: int, batch: Batch, spec: ModelSpec) -> None:
+    def send_results(self, number: int, batch: Batch, spec: ModelSpec) -> None:
         """Send the results of a batch, or its error.
 
         The batch is emptied before anything is sent, so that the same write releases the segments of its inputs.

@@ -12,7 +12,7 @@ SHARED: Final = "shared"
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """``way`` is ``thread``, ``process`` or ``shared``; ``group`` names one of several shared processes."""
+    """``mode`` is ``thread``, ``process`` or ``shared``; ``group`` names one of several shared processes."""
 
-    way: str
+    mode: str
     group: str = ""

@@ -13,7 +13,7 @@ from typing import Any
 from naiad.backend_api.backend import Instance
 from naiad.backends.out_of_process.backend_cache import BackendCache, CachedBackend
 from naiad.backends.out_of_process.batch_codec import BatchResponseWriter, read_whole
-from naiad.backends.out_of_process.orders import LoadCommand, unpack
+from naiad.backends.out_of_process.load_command import LoadCommand, unpack
 from naiad.config.spec import ModelSpec
 from naiad.errors import InternalError, ModelLoadError, NaiadError
 from naiad.execution.instances.runner import close_instance, run_once
@@ -106,14 +106,14 @@ class FrameworkSession:
             raise InternalError("a batch came before the order to make an instance")
         batch = read_whole(payload, schemas, self._arrivals.locate, spec)
         run_once(instance, batch, spec)
-        self._out.answer(number, batch, spec)
+        self._out.send_results(number, batch, spec)
 
     # Loading
 
-    def _obey(self, orders: LoadCommand) -> bool:
+    def _obey(self, command: LoadCommand) -> bool:
         """Execute one step of loading; False when it failed, which was reported to the server."""
         try:
-            kind, content = self._step(orders)
+            kind, content = self._step(command)
         except ServerGoneError:
             raise
         except BaseException as error:
@@ -122,18 +122,18 @@ class FrameworkSession:
         self._out.post_json(kind, 0, content)
         return True
 
-    def _step(self, orders: LoadCommand) -> tuple[int, dict[str, Any]]:
+    def _step(self, command: LoadCommand) -> tuple[int, dict[str, Any]]:
         if self._cached is None:
-            self._key = orders.key
-            self._cached = self._backends.take(orders.key)
-        if orders.step == "complete":
-            return CONFIG, {"config": base64.b64encode(self._cached.complete(orders)).decode()}
-        if orders.spec is None:
-            raise InternalError(f"the order to {orders.step} model '{orders.context.model}' has no specification")
-        self._cached.start(orders, orders.spec)
-        if orders.group is not None:
-            self._name, self._spec = orders.name, orders.spec
-            self._instance = self._cached.instance(orders, orders.group)
+            self._key = command.key
+            self._cached = self._backends.take(command.key)
+        if command.step == "complete":
+            return CONFIG, {"config": base64.b64encode(self._cached.complete(command)).decode()}
+        if command.spec is None:
+            raise InternalError(f"the order to {command.step} model '{command.context.model}' has no specification")
+        self._cached.start(command, command.spec)
+        if command.group is not None:
+            self._name, self._spec = command.name, command.spec
+            self._instance = self._cached.instance(command, command.group)
         return READY, {"is_ready": False, "pid": os.getpid(), "python": platform.python_version()}
 
     def _report(self, error: NaiadError) -> None:
@@ -150,7 +150,7 @@ class FrameworkSession:
             del instance
         if self._cached is not None:
             self._cached = None
-            self._backends.give_back(self._key)
+            self._backends.release(self._key)
         # The parts of a session refer to each other. In a shared process their memory would stay until a collection of
         # garbage, which may be hours away.
         self._arrivals.close()

@@ -16,11 +16,11 @@ from google.protobuf.json_format import ParseDict, ParseError
 from naiad.backend_api.backend import Backend, BackendContext, Instance, WorkerSpec
 from naiad.backends.python.environment import Environment, resolve
 from naiad.backends.python.source import Source, own_source, shared_source
-from naiad.backends.python.trial import TrialAsks
+from naiad.backends.python.trial import TrialRequests
 from naiad.backends.shared.worker_limits import WorkerLimits, check_processes, read_limits
 from naiad.config.export import config_json
 from naiad.errors import InternalError, ModelLoadError
-from naiad.execution.worker.process import END_S, ChildTimeoutError, WorkerProcess
+from naiad.execution.worker.process import END_S, WorkerProcess, WorkerTimeoutError
 from naiad.worker.ipc.frames import CONFIG, VERSION
 
 if TYPE_CHECKING:
@@ -83,14 +83,14 @@ class PythonBackend(Backend):
         is_limited = _TIME_LIMIT not in self.context.backend_config
         if is_limited:
             child = replace(child, start_s=_TRIAL_S)
-        asks = TrialAsks()
+        requests = TrialRequests()
         name = f"{self.context.model}_{self.context.version}_check"
         process = WorkerProcess(name, child)
         try:
-            process.begin(asks.ask)
+            process.begin(requests.handle)
             process.finalize()
             process.end(END_S)
-        except ChildTimeoutError:
+        except WorkerTimeoutError:
             if not is_limited:
                 raise
             return (
@@ -98,13 +98,13 @@ class PythonBackend(Backend):
                 f"--backend-config=python,{_TIME_LIMIT}=N sets the time for both"
             )
         except ModelLoadError as error:
-            if not asks.wanted:
+            if not requests.wanted:
                 raise
-            return f"initialize() asked for {asks.wanted}, which a check does not serve, and failed: {error}"
+            return f"initialize() asked for {requests.wanted}, which a check does not serve, and failed: {error}"
         finally:
             process.end()
             process.close()
-            asks.close()
+            requests.close()
         return ""
 
     def _run_code(self, config: Any) -> tuple[int, Any]:
@@ -144,14 +144,14 @@ class PythonBackend(Backend):
         """Not called: every instance is a process."""
         raise InternalError("instances of Python models are processes")
 
-    def child(self, group: InstanceGroupSpec, index: int) -> WorkerSpec:
+    def worker_spec(self, group: InstanceGroupSpec, index: int) -> WorkerSpec:
         """How the process of an instance is started."""
         return self._worker_spec(self.config, f"{group.name}_{index}", "serve", group.kind.removeprefix("KIND_"))
 
     def _first_worker_spec(self) -> WorkerSpec:
         if self._first_group is None:
             raise InternalError(f"model '{self.context.model}': start() comes before try_out()")
-        return self.child(self._first_group, 0)
+        return self.worker_spec(self._first_group, 0)
 
     def _worker_spec(self, config: Any, instance: str, mode: str, kind: str) -> WorkerSpec:
         environment, source, limits = self._resolved(config), self._code(), self._limits(config)
@@ -165,7 +165,7 @@ class PythonBackend(Backend):
             "model_version": str(self.context.version),
             "model_name": config.name,
         }
-        orders = {
+        load_command = {
             "version": VERSION,
             "mode": mode,
             "model_py": str(source.model_py),
@@ -180,7 +180,7 @@ class PythonBackend(Backend):
         return WorkerSpec(
             environment.python,
             environment.env,
-            orders,
+            load_command,
             self._timeout_s(_START_S),
             environment,
             silence_s=self._timeout_s(_SILENCE_S),

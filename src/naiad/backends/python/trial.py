@@ -12,7 +12,7 @@ from naiad.telemetry.metrics.custom import CustomMetrics
 _ABOUT_MODELS = ("is_model_ready", "load_model", "unload_model")
 
 
-class TrialAsks:
+class TrialRequests:
     """The control requests of one worker. Used by the thread that starts it.
 
     Attributes:
@@ -21,17 +21,17 @@ class TrialAsks:
 
     def __init__(self) -> None:
         self.wanted = ""
-        self._asks = ControlRequests(ModelControlRequests(None), WorkerMetrics(CustomMetrics()))
+        self._requests = ControlRequests(ModelControlRequests(None), WorkerMetrics(CustomMetrics()))
 
-    def ask(self, content: Mapping[str, Any], reply: Callable[[Mapping[str, Any]], None] | None) -> None:
+    def handle(self, content: Mapping[str, Any], reply: Callable[[Mapping[str, Any]], None] | None) -> None:
         """Reply to a control request at once; ``reply`` is None for a notification."""
         if content.get("what") in _ABOUT_MODELS:
             self.wanted = f"the model '{content.get('name', '')}'"
         if reply is None:
-            self._asks.tell(content)
+            self._requests.notify(content)
         else:
-            self._asks.ask(content, reply)
+            self._requests.handle(content, reply)
 
     def close(self) -> None:
         """Forget the metrics."""
-        self._asks.close()
+        self._requests.close()

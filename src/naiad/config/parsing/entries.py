@@ -13,7 +13,7 @@ MAX_DEPTH = 64
 MAX_ENTRIES = 100_000
 
 
-class ValueForm(Enum):
+class ValueSyntax(Enum):
     """How a value is written: a message, a bare word or a quoted text of the text format, a value of JSON or YAML.
 
     ``EMPTY`` is the ``null`` and the empty list of JSON and YAML, which leave their field as it is.
@@ -37,7 +37,7 @@ class Entry:
     name: str
     line: int
     column: int
-    form: ValueForm
+    syntax: ValueSyntax
     value: object = None
     entries: tuple[Entry, ...] = ()
     listed: bool = False

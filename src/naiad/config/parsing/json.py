@@ -10,7 +10,7 @@ import bisect
 import json
 import re
 
-from naiad.config.parsing.entries import Budget, Entry, EntrySyntaxError, ValueForm
+from naiad.config.parsing.entries import Budget, Entry, EntrySyntaxError, ValueSyntax
 
 # Takes any bare word or number: the standard parser then says what is wrong with it.
 _TOKEN = re.compile(r'[ \t\r\n]*("(?:[^"\\]|\\.)*"|[-+]?[A-Za-z0-9.][A-Za-z0-9.+-]*|[{}\[\]:,])', re.DOTALL)
@@ -29,8 +29,8 @@ def read_json_entries(text: str) -> tuple[Entry, ...]:
         top = reader.value("", 0, listed=False)
     except (ValueError, RecursionError) as error:
         raise _syntax_error(text, error) from None
-    reader.expect_end()
-    if len(top) != 1 or top[0].form is not ValueForm.MESSAGE:
+    reader.check_end()
+    if len(top) != 1 or top[0].syntax is not ValueSyntax.MESSAGE:
         raise EntrySyntaxError("expected a JSON object: { ... }", 1, 1)
     return top[0].entries
 
@@ -56,16 +56,16 @@ class _JsonReader:
         token, line, column = self._take()
         self._budget.take(depth, line, column)
         if token == "{":
-            return [Entry(name, line, column, ValueForm.MESSAGE, None, self._members(depth), listed)]
+            return [Entry(name, line, column, ValueSyntax.MESSAGE, None, self._members(depth), listed)]
         if token == "[":
             if listed:
                 raise EntrySyntaxError("found a list inside a list, expected one list", line, column)
-            return self._elements(name, depth) or [Entry(name, line, column, ValueForm.EMPTY)]
+            return self._elements(name, depth) or [Entry(name, line, column, ValueSyntax.EMPTY)]
         value = json.loads(token)
-        form = ValueForm.EMPTY if value is None else ValueForm.DATA
-        return [Entry(name, line, column, form, value, (), listed)]
+        syntax = ValueSyntax.EMPTY if value is None else ValueSyntax.DATA
+        return [Entry(name, line, column, syntax, value, (), listed)]
 
-    def expect_end(self) -> None:
+    def check_end(self) -> None:
         """Check that nothing follows."""
         if self._text[self._offset :].strip():
             line, column = self._place(self._offset)

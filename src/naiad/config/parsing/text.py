@@ -11,7 +11,7 @@ import re
 from collections.abc import Container
 from typing import NamedTuple
 
-from naiad.config.parsing.entries import Budget, Entry, EntrySyntaxError, ValueForm
+from naiad.config.parsing.entries import Budget, Entry, EntrySyntaxError, ValueSyntax
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n\f\v]+|\#[^\n]*)
@@ -117,10 +117,10 @@ class _TextReader:
         if token.kind == "mark" and token.text in _CLOSING:
             self._next += 1
             entries = self.fields(_CLOSING[token.text], depth)
-            return Entry(name, line, column, ValueForm.MESSAGE, None, entries, listed)
+            return Entry(name, line, column, ValueSyntax.MESSAGE, None, entries, listed)
         if token.kind == "text":
-            return Entry(name, line, column, ValueForm.TEXT, self._joined_text(), (), listed)
-        return Entry(name, line, column, ValueForm.TOKEN, self._take("word").text, (), listed)
+            return Entry(name, line, column, ValueSyntax.TEXT, self._joined_text(), (), listed)
+        return Entry(name, line, column, ValueSyntax.TOKEN, self._take("word").text, (), listed)
 
     def _joined_text(self) -> str:
         parts = []

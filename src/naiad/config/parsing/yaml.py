@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from naiad.config.parsing.entries import Budget, Entry, EntrySyntaxError, ValueForm
+from naiad.config.parsing.entries import Budget, Entry, EntrySyntaxError, ValueSyntax
 
 if TYPE_CHECKING:
     import yaml
@@ -85,12 +85,12 @@ class _YamlReader:
         line, column = _place(node)
         self._budget.take(depth, line, column)
         if isinstance(node, yaml.MappingNode):
-            return [Entry(name, line, column, ValueForm.MESSAGE, None, self.members(node, depth), listed)]
+            return [Entry(name, line, column, ValueSyntax.MESSAGE, None, self.members(node, depth), listed)]
         if isinstance(node, yaml.SequenceNode):
             if listed:
                 raise EntrySyntaxError("found a list inside a list, expected one list", line, column)
             lists = [self._entries(name, element, depth + 1, listed=True) for element in node.value]
-            return [entry for entries in lists for entry in entries] or [Entry(name, line, column, ValueForm.EMPTY)]
+            return [entry for entries in lists for entry in entries] or [Entry(name, line, column, ValueSyntax.EMPTY)]
         value = self._loader.construct_object(node, deep=True)
-        form = ValueForm.EMPTY if value is None else ValueForm.DATA
-        return [Entry(name, line, column, form, value, (), listed)]
+        syntax = ValueSyntax.EMPTY if value is None else ValueSyntax.DATA
+        return [Entry(name, line, column, syntax, value, (), listed)]

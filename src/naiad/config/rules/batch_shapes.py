@@ -17,7 +17,7 @@ from naiad.config.batch_shapes import (
 )
 from naiad.config.complete import is_ensemble
 from naiad.config.messages import enum_name
-from naiad.config.pad_terms import KEEP, PREFIX, PadTermsError, read_pad, read_unpad
+from naiad.config.pad_calls import KEEP, PREFIX, PadCallError, read_pad, read_unpad
 from naiad.config.parsing.suggest import did_you_mean
 from naiad.config.problems import Violation
 from naiad.tensor.dtypes import BY_CONFIG
@@ -116,7 +116,7 @@ def _padding(config: Any) -> Iterator[Violation]:
             continue
         try:
             pad = pads[tensor.name] = read_pad(text, tensor.dims, BY_CONFIG[enum_name(tensor, "data_type")])
-        except (PadTermsError, KeyError) as error:
+        except (PadCallError, KeyError) as error:
             yield _parameter(config, key, f'is "{text[:64]}": {error}')
             continue
         if pad.mask in names:
@@ -165,7 +165,7 @@ def _unpadding(config: Any, tensor: Any, pads: dict[str, PadSpec]) -> Iterator[V
         return
     try:
         read_unpad(text, pads, tensor.dims)
-    except PadTermsError as error:
+    except PadCallError as error:
         yield _parameter(config, key, f'is "{text[:64]}": {error}')
 
 

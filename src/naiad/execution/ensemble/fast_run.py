@@ -144,7 +144,7 @@ class FastRun:
             if isinstance(run, EnsembleRun):
                 run.refused(request, error)
 
-    def answered(
+    def step_responded(
         self, request: MemberRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
     ) -> None:
         """Take the response of a step."""
@@ -153,7 +153,7 @@ class FastRun:
             return
         # ``Outputs`` have parameters, which the ensemble passes on or acts on.
         if error is not None or outputs.__class__ is not dict or not final or not self._take_outputs(node, outputs):
-            self._switch().answered(request, outputs, error, final)
+            self._switch().step_responded(request, outputs, error, final)
             return
         self.steps.remove(request)
         self._count(request)
@@ -240,12 +240,12 @@ class FastRun:
         run.input_ns, run.infer_ns, run.output_ns = self.input_ns, self.infer_ns, self.output_ns
         steps, self.steps = self.steps, []
         inputs = {name: values[number] for name, number in compiled.inputs}
-        answered = [
+        completed = [
             (node.task.step, {name: values[tensor] for name, tensor in node.outputs})
             for node in compiled.nodes
             # Some outputs of a step that still runs may be stored already, but not all.
             if all(values[tensor] is not None for _, tensor in node.outputs)
         ]
-        run.take_over(inputs, answered, steps)
+        run.take_over(inputs, completed, steps)
         model.replace(run)
         return run

@@ -29,7 +29,7 @@ class StepFlowControl:
         self._paused: set[MemberRequest] = set()
 
     def pause(self, backpressure_timeout_ms: int) -> None:
-        """Pause all steps, for the caller does not take the responses; see ``Recipient.hold``."""
+        """Pause all steps, for the caller does not take the responses; see ``Recipient.pause``."""
         self._backpressure_timeout_ms = backpressure_timeout_ms
         for step in self._responding - self._paused:
             self._pause(step, backpressure_timeout_ms)
@@ -63,13 +63,13 @@ class StepFlowControl:
 
     def _pause(self, step: MemberRequest, backpressure_timeout_ms: int) -> None:
         self._paused.add(step)
-        step.target.hold(step, backpressure_timeout_ms)
+        step.target.pause(step, backpressure_timeout_ms)
 
     def _release(self) -> None:
         # Taken out first: a step that resumes may respond at once, and be paused again.
         paused, self._paused = self._paused, set()
         for step in paused:
-            step.target.go_on(step)
+            step.target.resume(step)
 
 
 class InFlightLimit:

@@ -130,7 +130,7 @@ class Members:
     def reserve(self, model: ServingModel) -> None:
         """Keep a model that is being unloaded running for the requests that began with it."""
         if self.runs and model in self.targets and model not in self._reserved:
-            model.expect()
+            model.reserve()
             self._reserved.append(model)
 
     def run_ended(self) -> None:
@@ -146,7 +146,7 @@ class Members:
         """Submit the request of a step to its model; errors as ``LoadedModel.submit``."""
         if target in self._reserved:
             # ``submit`` of a stopping model refuses; ``submit_reserved`` ends a reservation, so each request needs one.
-            target.expect()
+            target.reserve()
             target.submit_reserved(request)
             return
         target.submit(request)

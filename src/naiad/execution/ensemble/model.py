@@ -75,9 +75,9 @@ class EnsembleModel:
         self._store = cache
         self._clock = clock or SystemClock()
         self.statistics = ModelStatistics()
-        self._answers = ModelResponder(spec.name, self.statistics, self.budget, self._clock, None, None)
+        self._responder = ModelResponder(spec.name, self.statistics, self.budget, self._clock, None, None)
         self._runs: dict[InferRequest, ActiveRun] = {}
-        self._expected = 0
+        self._reserved = 0
         self._stopping = False
         self._sampler: Sampler | None = None
         self._members = Members(spec, models)
@@ -96,17 +96,17 @@ class EnsembleModel:
     @property
     def in_flight(self) -> int:
         """Requests that were accepted, or are expected, and have no final response."""
-        return self._answers.in_flight
+        return self._responder.in_flight
 
     @property
     def is_busy(self) -> bool:
         """Whether a caller waits for a response."""
-        return self._answers.in_flight > 0
+        return self._responder.in_flight > 0
 
     @property
     def is_drained(self) -> bool:
         """Whether no accepted request is open."""
-        return self._answers.in_flight == 0
+        return self._responder.in_flight == 0
 
     @property
     def problem(self) -> str:
@@ -120,7 +120,7 @@ class EnsembleModel:
         """The model of each step."""
         return self._members.targets
 
-    def renew(self) -> bool:
+    def refresh_members(self) -> bool:
         """Find the members again; whether that changes anything for ensembles with this one as a member.
 
         Raises:
@@ -147,7 +147,7 @@ class EnsembleModel:
             NaiadError: a member is not there, or does not fit any more.
         """
         if not self._members.are_current():
-            self._renew()
+            self._replace_members()
         if self._cache is not None:
             try:
                 parts = self._find_parts()
@@ -160,7 +160,7 @@ class EnsembleModel:
                 self._cache = self._new_cache()
         self._is_stale = False
 
-    def _renew(self) -> None:
+    def _replace_members(self) -> None:
         fresh = Members(self.spec, self._models)
         if fresh.graph.is_decoupled != self.spec.decoupled:
             raise EnsembleError(
@@ -168,8 +168,8 @@ class EnsembleModel:
                 + ("are decoupled now" if fresh.graph.is_decoupled else "are not decoupled any more")
             )
         # Expected requests have not begun: they will begin with the new members.
-        fresh.runs += self._expected
-        for _ in range(self._expected):
+        fresh.runs += self._reserved
+        for _ in range(self._reserved):
             self._members.run_ended()
         self._earlier = [members for members in (*self._earlier, self._members) if members.runs]
         self._members = fresh
@@ -219,7 +219,7 @@ class EnsembleModel:
         """Trace the requests that ``sampler`` chooses from now on; None for no request."""
         self._sampler = sampler
         # Traces requests without steps: those with a cached response.
-        self._answers.tracer = None if sampler is None else ModelTracer(sampler, self.spec, self.version)
+        self._responder.tracer = None if sampler is None else ModelTracer(sampler, self.spec, self.version)
 
     def stop_accepting(self) -> None:
         """Refuse new requests; those that were accepted continue."""
@@ -227,7 +227,7 @@ class EnsembleModel:
 
     def when_drained(self, callback: Callable[[], object]) -> None:
         """Call back once no accepted request is open, at once when none is."""
-        self._answers.when_drained(callback)
+        self._responder.when_drained(callback)
 
     def close(self, timeout: float | None = None) -> bool:
         """Do nothing: there are no instances."""
@@ -268,11 +268,11 @@ class EnsembleModel:
         plan, compiled = members.plan_for(request)
         cache = None if self._cache is None else self._cache_for(request)
         if cache is not None and (outputs := cache.look_up(request)) is not None:
-            self._answers.respond_cached(request, outputs)
+            self._responder.respond_cached(request, outputs)
             return
         # After the look-up: a cached response needs no room.
         try:
-            self._answers.admit(request)
+            self._responder.admit(request)
         except QueueFullError:
             if cache is not None:
                 cache.keep(request, None)
@@ -294,14 +294,14 @@ class EnsembleModel:
         run.trace = trace
         run.begin()
 
-    def expect(self) -> None:
+    def reserve(self) -> None:
         """Count a request that will come; until then its members keep running."""
-        self._answers.in_flight += 1
+        self._responder.in_flight += 1
         self._members.runs += 1
-        self._expected += 1
+        self._reserved += 1
 
     def submit_reserved(self, request: InferRequest) -> None:
-        """Run a request that ``expect`` has announced; it is not refused for being stopped. Errors as ``submit``."""
+        """Run a request that ``reserve`` has announced; it is not refused for being stopped. Errors as ``submit``."""
         try:
             # When a member is missing, the earlier members are still reserved for this request.
             with suppress(NaiadError):
@@ -312,16 +312,16 @@ class EnsembleModel:
             self.release()
 
     def release(self) -> None:
-        """End what ``expect`` has begun: the request came, or will not come."""
-        self._answers.in_flight -= 1
-        self._expected -= 1
-        # ``_renew`` moves reserved places to the current members, so these count this one.
+        """End what ``reserve`` has begun: the request came, or will not come."""
+        self._responder.in_flight -= 1
+        self._reserved -= 1
+        # ``_replace_members`` moves reserved places to the current members, so these count this one.
         self._leave(self._members)
-        self._answers.notify_drained()
+        self._responder.notify_drained()
 
     def check_room(self, size: int) -> None:
         """Check that a request of ``size`` bytes would be accepted; errors as ``submit``."""
-        self._answers.check_room(size, monotonic_ns())
+        self._responder.check_room(size, monotonic_ns())
 
     def cancel(self, request: InferRequest) -> None:
         """Cancel a request: it fails at once, and its steps leave their queues."""
@@ -329,13 +329,13 @@ class EnsembleModel:
         if run is not None:
             run.cancel()
 
-    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
+    def pause(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """Pause the steps of a request whose caller does not take the responses."""
         run = self._runs.get(request)
         if run is not None:
             run.pause(backpressure_timeout_ms)
 
-    def go_on(self, request: InferRequest) -> None:
+    def resume(self, request: InferRequest) -> None:
         """Resume the steps of a request whose caller takes the responses again."""
         run = self._runs.get(request)
         if run is not None:
@@ -364,8 +364,8 @@ class EnsembleModel:
             run.cache.keep(request, outputs)
         if run.trace is not None:
             run.trace.end(request, outputs, None)
-        self._answers.respond(request, outputs, None)
-        self._answers.notify_drained()
+        self._responder.respond(request, outputs, None)
+        self._responder.notify_drained()
 
     def send_part(self, run: ActiveRun, outputs: Mapping[str, Array] | None, is_last: bool) -> None:
         """Send one of any number of responses to a request, or with None only their end."""
@@ -376,7 +376,7 @@ class EnsembleModel:
                 run.trace.end(run.request, outputs, None)
         send_part(run.request, outputs, None, is_last)
         if is_last:
-            self._answers.notify_drained()
+            self._responder.notify_drained()
 
     def failed(self, run: ActiveRun, error: NaiadError) -> None:
         """Send an error as the response to a request."""
@@ -387,15 +387,15 @@ class EnsembleModel:
         # The reason why a step failed is counted with its model.
         reason = error.reason if isinstance(error, (CancelledError, ResponseBacklogError)) else "OTHER"
         self.statistics.count_failure(reason, monotonic_ns() - request.received_ns)
-        self._answers.log_error(request, error)
+        self._responder.log_error(request, error)
         if run.trace is not None:
             run.trace.end(request, None, error)
-        self._answers.respond(request, {}, error)
-        self._answers.notify_drained()
+        self._responder.respond(request, {}, error)
+        self._responder.notify_drained()
 
     def _end(self, run: ActiveRun) -> None:
         del self._runs[run.request]
-        self._answers.let_go(run.request)
+        self._responder.release(run.request)
         self._leave(run.members)
 
     def _leave(self, members: Members) -> None:

@@ -96,20 +96,20 @@ class EnsembleRun:
     def take_over(
         self,
         inputs: Mapping[str, Array],
-        answered: Sequence[tuple[EnsembleStep, Mapping[str, Array]]],
+        completed: Sequence[tuple[EnsembleStep, Mapping[str, Array]]],
         steps: Sequence[MemberRequest],
     ) -> None:
         """Begin with a request whose first steps were run by a ``FastRun``.
 
         Args:
             inputs: in the shapes that the steps read.
-            answered: the steps that have responded, with their outputs, each after the steps that it depends on.
-            steps: the requests that run. Steps that could run beside them start with the next call of ``answered`` or
-                ``proceed``.
+            completed: the steps that have responded, with their outputs, each after the steps that it depends on.
+            steps: the requests that run. Steps that could run beside them start with the next call of
+                ``step_responded`` or ``proceed``.
         """
         progress = self._progress
         ready = {task.step.index: task for task in progress.begin(inputs)}
-        for step, outputs in answered:
+        for step, outputs in completed:
             tasks = progress.wrote(ready.pop(step.index), outputs, memory_of(outputs))
             ready.update((task.step.index, task) for task in tasks)
         for request in steps:
@@ -130,7 +130,7 @@ class EnsembleRun:
             self._fail(CancelledError(text))
 
     def pause(self, backpressure_timeout_ms: int) -> None:
-        """Pause the decoupled steps: the caller does not take the responses; see ``Recipient.hold``."""
+        """Pause the decoupled steps: the caller does not take the responses; see ``Recipient.pause``."""
         if self._flow is not None:
             self._flow.pause(backpressure_timeout_ms)
 
@@ -223,7 +223,7 @@ class EnsembleRun:
         logger.exception("a step of an ensemble failed")
         return InternalError("the step failed inside the server, see its log")
 
-    def answered(
+    def step_responded(
         self, request: MemberRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
     ) -> None:
         """Take a response of a step; ``outputs`` and ``error`` are None for the end alone."""

@@ -24,7 +24,7 @@ class Run(Protocol):
     def submit(self, request: MemberRequest) -> None:
         """Submit the request of a step to its model."""
 
-    def answered(
+    def step_responded(
         self, request: MemberRequest, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool
     ) -> None:
         """Take a response of a step; ``outputs`` and ``error`` are None for the end alone."""
@@ -83,11 +83,11 @@ class MemberRequest(InferRequest):
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         """Take the only response of a step."""
-        self.run.answered(self, None if error is not None else outputs, error, True)
+        self.run.step_responded(self, None if error is not None else outputs, error, True)
 
     def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
         """Take one response of a decoupled model."""
-        self.run.answered(self, outputs, error, final)
+        self.run.step_responded(self, outputs, error, final)
 
     def times(self, now_ns: int) -> tuple[int, int, int]:
         """The nanoseconds that its batch took for input, inference and output."""

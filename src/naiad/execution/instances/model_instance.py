@@ -113,7 +113,7 @@ class ModelInstance(ABC):
         return
 
     def pause(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
-        """Make no further response to a request whose caller does not take them; see ``Recipient.hold``."""
+        """Make no further response to a request whose caller does not take them; see ``Recipient.pause``."""
         return
 
     def resume(self, request: InferRequest) -> None:

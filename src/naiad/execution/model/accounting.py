@@ -32,7 +32,7 @@ def count_batch(
         received_ns += request.received_ns
         queued_ns += request.queued_ns
         held_bytes += request.held_bytes
-    # What ``ModelResponder.let_go`` does for one request.
+    # What ``ModelResponder.release`` does for one request.
     budget.requests -= count
     budget.bytes -= held_bytes
     input_ns = batch.gather_ns + batch.input_ns - batch.start_ns

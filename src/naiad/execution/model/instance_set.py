@@ -100,7 +100,7 @@ class InstanceSet:
 
     def _new(self, place: InstancePosition, spec: ModelSpec, warmup: Warmup) -> ModelInstance:
         name, group = place.name, place.group
-        worker = self._backend.child(group, place.index)
+        worker = self._backend.worker_spec(group, place.index)
         if worker is not None:
             return self._new_worker(worker, place, spec, warmup)
         if isinstance(self._backend, DecoupledBackend):
@@ -172,7 +172,7 @@ class InstanceSet:
             for place in places:
                 coming.append(self._make(place, spec, warmup))
         except BaseException:
-            self.let_go(coming)
+            self.forget(coming)
             raise
         # An instance that dies and restarts meanwhile must not get a batch.
         self.passive.update(coming)
@@ -196,7 +196,7 @@ class InstanceSet:
         # An instance that restarted meanwhile, and warms up again, reports when it is warm.
         return [i for i in serving if i.is_up and not i.problem]
 
-    def let_go(self, instances: Sequence[ModelInstance]) -> None:
+    def forget(self, instances: Sequence[ModelInstance]) -> None:
         """Forget instances that have ended, or were never started."""
         for instance in instances:
             if instance in self._places:

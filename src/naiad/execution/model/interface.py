@@ -52,7 +52,7 @@ class ServingModel(Recipient, Protocol):
             QueueFullError: it would not; that counts as a failure.
         """
 
-    def expect(self) -> None:
+    def reserve(self) -> None:
         """Reserve a place for a request that is still being read.
 
         The model stays loaded until ``submit_reserved`` or ``release``.

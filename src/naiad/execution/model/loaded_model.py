@@ -110,7 +110,7 @@ class LoadedModel:
         self._events.instances = self._instances = self._set.all
         self._queue.passive = self._set.passive
         self._stopping = False
-        self._direct: InlineRunner | None = None
+        self._inline_runner: InlineRunner | None = None
         self._sends_requests = False
         self.regions_from = NO_REGIONS
 
@@ -127,15 +127,15 @@ class LoadedModel:
     @property
     def statistics(self) -> ModelStatistics:
         """The counters, up to date."""
-        if self._direct is not None:
-            self._direct.settle()
+        if self._inline_runner is not None:
+            self._inline_runner.settle()
         return self._statistics
 
     def trace_with(self, sampler: Sampler | None) -> None:
         """Trace the requests that ``sampler`` chooses from now on, or none."""
         self._responder.tracer = None if sampler is None else ModelTracer(sampler, self.spec, self.version)
-        if self._direct is not None:
-            self._direct = self._direct.sampled(sampler)
+        if self._inline_runner is not None:
+            self._inline_runner = self._inline_runner.sampled(sampler)
 
     # Loading and unloading
 
@@ -154,11 +154,11 @@ class LoadedModel:
             # This is a loading thread, and ``detach`` releases what belongs to the loop.
             self._loop.call_soon_threadsafe(self.detach)
             raise
-        self._direct = self._make_direct()
+        self._inline_runner = self._make_inline_runner()
         self.regions_from = self._find_regions_from()
         self._sends_requests = any(instance.sends_requests for instance in self._instances)
 
-    def _make_direct(self) -> InlineRunner | None:
+    def _make_inline_runner(self) -> InlineRunner | None:
         """The fast path, where only one instance on the loop stands between a request and its response."""
         first = self._queue.idle[0] if self._queue.idle else None
         is_plain = (
@@ -197,9 +197,9 @@ class LoadedModel:
         """Refuse new requests; admitted ones continue."""
         self._stopping = self._intercepts = True
         # The fast path does not look at ``_stopping``.
-        if self._direct is not None:
-            self._direct.settle()
-            self._direct = None
+        if self._inline_runner is not None:
+            self._inline_runner.settle()
+            self._inline_runner = None
 
     @property
     def is_busy(self) -> bool:
@@ -242,7 +242,7 @@ class LoadedModel:
             try:
                 self._queue.join(self._set.serving(change.coming))
             except BaseException:
-                self._set.let_go(change.coming)
+                self._set.forget(change.coming)
                 raise
             return change
         except BaseException:
@@ -257,12 +257,12 @@ class LoadedModel:
         """Let new instances serve, and leaving ones get no more batches."""
         self.spec = spec
         fresh = self._set.exchange(change)
-        if self._direct is not None:
-            self._direct.settle()
-            self._direct = self._make_direct()
+        if self._inline_runner is not None:
+            self._inline_runner.settle()
+            self._inline_runner = self._make_inline_runner()
             tracer = self._responder.tracer
-            if tracer is not None and self._direct is not None:
-                self._direct = self._direct.sampled(tracer.sampler)
+            if tracer is not None and self._inline_runner is not None:
+                self._inline_runner = self._inline_runner.sampled(tracer.sampler)
         self._queue.serve_by(fresh)
 
     def stay_with(self, config: Any) -> None:
@@ -274,10 +274,10 @@ class LoadedModel:
         """How many instances leave that have not ended."""
         return self._set.leaving
 
-    def let_go(self, instances: Sequence[ModelInstance]) -> None:
+    def forget(self, instances: Sequence[ModelInstance]) -> None:
         """Forget instances that have ended."""
         self._queue.leave(instances)
-        self._set.let_go(instances)
+        self._set.forget(instances)
 
     @property
     def process_ids(self) -> list[int]:
@@ -299,9 +299,9 @@ class LoadedModel:
             QueueFullError: the server or the model has too many requests in flight, or the queue is as long as the
                 model's queue policy allows.
         """
-        direct = self._direct
+        inline = self._inline_runner
         # False: the run failed or is to be traced, and the request goes through the queue.
-        if direct is not None and direct.run(request, not_sent):
+        if inline is not None and inline.run(request, not_sent):
             return
         if self._intercepts and self._interceptor.intercept(request, self._stopping):
             return
@@ -323,7 +323,7 @@ class LoadedModel:
         if queue.idle and not queue.turn_is_set:
             self._scheduler.wake(request)
 
-    def expect(self) -> None:
+    def reserve(self) -> None:
         """Reserve a place for a request that is still being read: until ``submit_reserved`` or ``release`` is called,
         this model is not closed, even when another one serves in its place by then."""
         self._responder.in_flight += 1
@@ -345,7 +345,7 @@ class LoadedModel:
         self._responder.in_flight -= 1
         self._responder.notify_drained()
 
-    def _answered_from_cache(self, request: InferRequest) -> bool:
+    def _respond_from_cache(self, request: InferRequest) -> bool:
         cache = self._cache
         if isinstance(cache, RemoteModelCache):
             if not cache.may_take(request):
@@ -365,13 +365,13 @@ class LoadedModel:
         False when the cache responds to it, now or later.
         """
         try:
-            if self._cache is not None and self._answered_from_cache(request):
+            if self._cache is not None and self._respond_from_cache(request):
                 return False
             self._responder.admit(request)
             try:
                 self._push(request)
             except BaseException:
-                self._responder.let_go(request)
+                self._responder.release(request)
                 raise
         except QueueFullError:
             # Its look-up waits for outputs that will not come.
@@ -379,7 +379,7 @@ class LoadedModel:
                 self._cache.keep(request, None)
             raise
         if self._responder.ordered is not None:
-            self._responder.ordered.expect(request)
+            self._responder.ordered.add(request)
         return True
 
     def check_room(self, size: int) -> None:
@@ -388,7 +388,7 @@ class LoadedModel:
         Raises:
             QueueFullError: it would not; that counts as a failure.
         """
-        if self._direct is None:
+        if self._inline_runner is None:
             self._responder.check_room(size, monotonic_ns())
 
     def cancel(self, request: InferRequest) -> None:
@@ -407,16 +407,16 @@ class LoadedModel:
             return False
         if self._responder.ordered is not None:
             # It had no place among the responses yet, and gets the next one.
-            self._responder.ordered.expect(request)
+            self._responder.ordered.add(request)
         return True
 
-    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
-        """Pause a request whose caller does not take its responses; see ``Recipient.hold``."""
+    def pause(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
+        """Pause a request whose caller does not take its responses; see ``Recipient.pause``."""
         running = self._scheduler.as_run(request)
         for instance in self._instances:
             instance.pause(running, backpressure_timeout_ms)
 
-    def go_on(self, request: InferRequest) -> None:
+    def resume(self, request: InferRequest) -> None:
         """Resume a paused request: its caller takes its responses again."""
         running = self._scheduler.as_run(request)
         for instance in self._instances:

@@ -152,7 +152,7 @@ class RateLimitGate(InstanceGate):
         self.leave(list(self._contenders))
 
     def request(self, instance: ModelInstance) -> None:
-        self._limits.limiter.ask(self._contenders[instance])
+        self._limits.limiter.enqueue(self._contenders[instance])
 
     def withdraw(self, instance: ModelInstance) -> None:
         # A worker that died may have been removed since.

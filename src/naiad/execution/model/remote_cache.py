@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("naiad")
 
-Answer = Mapping[str, Array]
+CachedOutputs = Mapping[str, Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class _Entry:
         self.key = key
         self.begun_ns = begun_ns
         self.deadline_ns = deadline_ns
-        self.outputs: Answer | None = None
+        self.outputs: CachedOutputs | None = None
         self.is_done = not key
 
 
@@ -150,10 +150,10 @@ class RemoteModelCache(ModelCache):
         options = entry.request.options if entry.request is not None else None
 
         # Called in a Redis thread, like ``found``: large responses do not occupy the loop.
-        def read(value: bytes) -> Answer | None:
+        def read(value: bytes) -> CachedOutputs | None:
             return None if options is None else unpack(value, spec, options)
 
-        def found(outputs: Answer | None) -> None:
+        def found(outputs: CachedOutputs | None) -> None:
             try:
                 loop.call_soon_threadsafe(self._looked_up, entry, outputs)
             except RuntimeError:
@@ -162,7 +162,7 @@ class RemoteModelCache(ModelCache):
 
         return LookUp(entry.key, read, found, entry.deadline_ns)
 
-    def look_up(self, request: InferRequest) -> Answer | None:
+    def look_up(self, request: InferRequest) -> CachedOutputs | None:
         """None: ``take`` looks up requests in a cache outside the process."""
         return None
 
@@ -175,10 +175,10 @@ class RemoteModelCache(ModelCache):
         self._statistics.pending -= 1
         return True
 
-    def _looked_up(self, entry: _Entry, outputs: Answer | None) -> None:
+    def _looked_up(self, entry: _Entry, outputs: CachedOutputs | None) -> None:
         if not entry.is_done:
             entry.is_done, entry.outputs = True, outputs
-            self._go_on()
+            self._send_looked_up()
 
     def _late(self) -> None:
         now_ns = monotonic_ns()
@@ -189,9 +189,9 @@ class RemoteModelCache(ModelCache):
                 entry.is_done = True
                 # It counts as a miss from now on; a result that comes later is dropped.
                 self._remote.figures.failures += 1
-        self._go_on()
+        self._send_looked_up()
 
-    def _go_on(self) -> None:
+    def _send_looked_up(self) -> None:
         """Send on the requests at the head of the line whose look-up has ended."""
         line = self._line
         while line and (line[0].is_done or line[0].request is None):
@@ -209,7 +209,7 @@ class RemoteModelCache(ModelCache):
         self._statistics.pending -= 1
         now_ns = monotonic_ns()
         # ``take`` admitted it for the time of the look-up; ``submit`` admits it again.
-        responder.let_go(request)
+        responder.release(request)
         figures = self._remote.figures
         if entry.outputs is not None:
             figures.hits += 1

@@ -75,7 +75,7 @@ class ModelResponder:
     # Admission
 
     def admit(self, request: InferRequest) -> None:
-        """Count a request as in flight, until it gets its final response, or ``let_go``.
+        """Count a request as in flight, until it gets its final response, or ``release``.
 
         Raises:
             QueueFullError: the server or the model has too many requests in flight; that counts as a failure.
@@ -102,7 +102,7 @@ class ModelResponder:
             self.statistics.count_failure(error.reason, monotonic_ns() - received_ns)
             raise error
 
-    def let_go(self, request: InferRequest) -> None:
+    def release(self, request: InferRequest) -> None:
         """Count a request as in flight no more: it is about to get its final response, or was not queued."""
         self.in_flight -= 1
         self.budget.requests -= 1
@@ -113,7 +113,7 @@ class ModelResponder:
     def settle(self, batches: list[Batch]) -> None:
         """Count finished batches and respond to their requests."""
         for batch in batches:
-            answered_ns = 0 if self.tracer is None else monotonic_ns()
+            responded_ns = 0 if self.tracer is None else monotonic_ns()
             if batch.error is None:
                 self._succeed(batch)
             else:
@@ -121,7 +121,7 @@ class ModelResponder:
                 for request in batch.callers:
                     self.fail(request, batch.error)
             if self.tracer is not None:
-                self.trace(self.tracer, batch.requests, batch, answered_ns, None, batch.error)
+                self.trace(self.tracer, batch.requests, batch, responded_ns, None, batch.error)
         # After the last response: a model that is drained gets closed.
         self.notify_drained()
 
@@ -176,7 +176,7 @@ class ModelResponder:
 
     def count_failure(self, request: InferRequest, error: NaiadError) -> None:
         """Count and log a request in flight that is about to get an error as its response."""
-        self.let_go(request)
+        self.release(request)
         self.statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
         self.log_error(request, error)
 
@@ -215,7 +215,7 @@ class ModelResponder:
         """Respond to a request from the cache, in its turn where responses keep the order of requests."""
         self.statistics.last_inference_ms = self.clock.wall_ms()
         if self.ordered is not None:
-            self.ordered.expect(request)
+            self.ordered.add(request)
         self.respond(request, outputs, None)
         if self.tracer is not None:
             trace = partial(self.tracer.trace_cached, request, outputs)
@@ -227,24 +227,24 @@ class ModelResponder:
         tracer: ModelTracer,
         requests: Sequence[InferRequest],
         batch: Batch,
-        answered_ns: int,
+        responded_ns: int,
         outputs: Sequence[Mapping[str, Array] | None] | None = None,
         error: NaiadError | None = None,
         has_run: bool = True,
     ) -> None:
         """Trace requests, as ``ModelTracer.trace`` does; a delayed response is traced when it leaves."""
         if self.ordered is None:
-            tracer.trace(requests, batch, answered_ns, outputs, error, has_run)
+            tracer.trace(requests, batch, responded_ns, outputs, error, has_run)
             return
         for request, given in zip(requests, batch_rows(batch) if outputs is None else outputs, strict=True):
             later = partial(_trace_sent, tracer, request, batch, given, error, has_run)
             if not self.ordered.when_sent(request, later):
-                tracer.trace((request,), batch, answered_ns, (given,), error, has_run)
+                tracer.trace((request,), batch, responded_ns, (given,), error, has_run)
 
     def _send_in_order(
         self, request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None, size: int
     ) -> None:
-        self.budget.let_go(size)
+        self.budget.release(size)
         _send(request, outputs, error)
 
     @property

@@ -40,7 +40,7 @@ class ModelTracer:
         self,
         requests: Sequence[InferRequest],
         batch: Batch,
-        answered_ns: int,
+        responded_ns: int,
         outputs: Sequence[Mapping[str, Array] | None] | None = None,
         error: NaiadError | None = None,
         has_run: bool = True,
@@ -48,7 +48,7 @@ class ModelTracer:
         """Trace ``requests`` of ``batch`` that have got their responses, except requests that other models sent.
 
         Args:
-            answered_ns: when the responses began, a monotonic time.
+            responded_ns: when the responses began, a monotonic time.
             outputs: of each request; None for the rows of the batch's results.
             error: the error that all of them failed with.
             has_run: whether the model came to its end nevertheless.
@@ -66,7 +66,7 @@ class ModelTracer:
                 continue
             given = None if outputs is None else outputs[index] or {}
             try:
-                times = _timestamps(request, batch, answered_ns, sent_ns, has_run)
+                times = _timestamps(request, batch, responded_ns, sent_ns, has_run)
                 timestamps = tuple(times) if sampler.timestamps else ()
                 tensors = self._tensors(request, _rows(batch, index, begin, row) if given is None else given)
             except Exception:
@@ -144,16 +144,16 @@ def arrival(request: InferRequest) -> Iterator[tuple[str, int]]:
     yield "QUEUE_START", request.queued_ns
 
 
-def departure(request: InferRequest, answered_ns: int) -> Iterator[tuple[str, int]]:
+def departure(request: InferRequest, responded_ns: int) -> Iterator[tuple[str, int]]:
     """The timestamps of a response that no model ran for."""
-    yield "INFER_RESPONSE_COMPLETE", answered_ns
-    yield "REQUEST_END", answered_ns
-    yield f"{request.carrier}_SEND_START", answered_ns
-    yield f"{request.carrier}_SEND_END", answered_ns
+    yield "INFER_RESPONSE_COMPLETE", responded_ns
+    yield "REQUEST_END", responded_ns
+    yield f"{request.carrier}_SEND_START", responded_ns
+    yield f"{request.carrier}_SEND_END", responded_ns
 
 
 def _timestamps(
-    request: InferRequest, batch: Batch, answered_ns: int, sent_ns: int, has_run: bool
+    request: InferRequest, batch: Batch, responded_ns: int, sent_ns: int, has_run: bool
 ) -> Iterator[tuple[str, int]]:
     """The timestamps of a batch, under the reference's names; none for a stage that the request did not reach."""
     yield from arrival(request)
@@ -161,9 +161,9 @@ def _timestamps(
     yield "COMPUTE_INPUT_END", batch.input_ns
     if has_run:
         # In a worker some requests of a batch get their responses before it is done.
-        yield "COMPUTE_OUTPUT_START", batch.infer_ns or answered_ns
-        yield "COMPUTE_END", batch.end_ns or answered_ns
-        yield "INFER_RESPONSE_COMPLETE", answered_ns
-    yield "REQUEST_END", answered_ns
-    yield f"{request.carrier}_SEND_START", answered_ns
+        yield "COMPUTE_OUTPUT_START", batch.infer_ns or responded_ns
+        yield "COMPUTE_END", batch.end_ns or responded_ns
+        yield "INFER_RESPONSE_COMPLETE", responded_ns
+    yield "REQUEST_END", responded_ns
+    yield f"{request.carrier}_SEND_START", responded_ns
     yield f"{request.carrier}_SEND_END", sent_ns

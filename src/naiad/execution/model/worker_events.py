@@ -38,7 +38,7 @@ class WorkerEvents:
         self.held: dict[InferRequest, Response] = {}
         self.instances: Sequence[ModelInstance] = ()
 
-    def worker_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
+    def worker_completed(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
         """Take the one response of each request of a batch."""
         if self._scheduler.has_run(instance, batch, outputs):
             # The instance gets its next batch before the callers get their responses, and runs it meanwhile.
@@ -46,10 +46,10 @@ class WorkerEvents:
         else:
             self._queue.freed_late(instance)
         responder = self._responder
-        answered_ns = responder.count(batch)
+        responded_ns = responder.count(batch)
         responder.respond_each(batch.requests, outputs)
         if responder.tracer is not None:
-            responder.trace(responder.tracer, batch.requests, batch, answered_ns, outputs)
+            responder.trace(responder.tracer, batch.requests, batch, responded_ns, outputs)
         responder.notify_drained()
 
     def worker_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
@@ -86,13 +86,13 @@ class WorkerEvents:
         else:
             # An error that the model chose as its response counts as a success.
             output_ns = monotonic_ns() - response.output_ns if response.output_ns else 0
-            answered_ns = count_one(responder.statistics, request, batch, responder.clock.wall_ms(), output_ns)
-            responder.let_go(request)
+            responded_ns = count_one(responder.statistics, request, batch, responder.clock.wall_ms(), output_ns)
+            responder.release(request)
             if response.error is not None:
                 responder.log_error(request, response.error)
             responder.respond(request, {} if response.outputs is None else response.outputs, response.error)
             if responder.tracer is not None:
-                responder.trace(responder.tracer, (request,), batch, answered_ns, (response.outputs,), response.error)
+                responder.trace(responder.tracer, (request,), batch, responded_ns, (response.outputs,), response.error)
         responder.notify_drained()
 
     def _respond_part(self, request: InferRequest, response: Response, batch: Batch) -> None:
@@ -104,7 +104,7 @@ class WorkerEvents:
         output_ns = self._times.count(request, response, batch)
         if response.final:
             # Before the last response, within which the caller's next request may come.
-            responder.let_go(request)
+            responder.release(request)
             if response.error is None or response.flags & FLAG_OWN:
                 count_one(responder.statistics, request, batch, responder.clock.wall_ms(), output_ns)
             else:

@@ -12,7 +12,7 @@ from typing import Protocol
 from naiad.config.spec import ModelSpec, SequenceSpec
 from naiad.errors import InvalidArgumentError
 from naiad.execution.model.responder import stopping_error
-from naiad.execution.sequence.step import correlation_is_text, misfit
+from naiad.execution.sequence.step import correlation_is_text, wrong_id_type
 from naiad.request import SEQUENCE_START, InferRequest, Recipient
 from naiad.scheduling.sequence.slots import Sequences
 
@@ -79,7 +79,7 @@ class SequenceInterceptor:
             )
         is_text = self._named_by_texts
         if is_text is not None and options.correlation_id and isinstance(options.correlation_id, str) is not is_text:
-            raise misfit(self._name, self._options, request)
+            raise wrong_id_type(self._name, self._options, request)
 
     # Versions that take its place
 

@@ -268,7 +268,7 @@ def correlation_is_text(sequence: SequenceSpec) -> bool | None:
     return None if control is None else control.tensor.dtype.is_bytes
 
 
-def misfit(model: str, sequence: SequenceSpec, request: InferRequest) -> InvalidArgumentError:
+def wrong_id_type(model: str, sequence: SequenceSpec, request: InferRequest) -> InvalidArgumentError:
     """The error for a request whose id has the type that the model's control does not take."""
     control = _correlation(sequence)
     name, expected = ("", "") if control is None else (control.tensor.name, control.tensor.dtype.wire)

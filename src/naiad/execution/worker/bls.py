@@ -40,7 +40,7 @@ logger = logging.getLogger("naiad")
 
 MAX_CALLS: Final = 4096
 """The most calls that one worker may have open."""
-HOLD_WAITING: Final = 64
+PAUSE_WAITING: Final = 64
 """The frames that wait for a worker when the decoupled models that it called are paused."""
 MAX_WAITING: Final = 1024
 """The frames that wait when the calls of such models are cancelled."""
@@ -172,9 +172,9 @@ class BlsCalls:
 
     def _waits_for_model(self, number: int, called: Called, error: NaiadError) -> bool:
         models = self._models
-        return models is not None and self._waits.wait(models, number, called, called.size, error, self._tell)
+        return models is not None and self._waits.wait(models, number, called, called.size, error, self._resume_call)
 
-    def _tell(self, number: int, called: Called, problem: NaiadError | None) -> None:
+    def _resume_call(self, number: int, called: Called, problem: NaiadError | None) -> None:
         """Go on with a call when the model that it waited for is loaded; refuse it when it could not be loaded."""
         if problem is None:
             self._begin(number, called)
@@ -245,9 +245,9 @@ class BlsCalls:
             error = ResponseBacklogError(request_label(request.id) + text)
             self._responses.send_error(number, error, FLAG_FINAL)
             return
-        elif waiting > HOLD_WAITING and request not in self._held:
+        elif waiting > PAUSE_WAITING and request not in self._held:
             self._held.add(request)
-            request.target.hold(request, BACKPRESSURE_TIMEOUT_MS)
+            request.target.pause(request, BACKPRESSURE_TIMEOUT_MS)
         end = FLAG_FINAL if final else 0
         if error is not None:
             self._responses.send_error(number, error, end)
@@ -260,7 +260,7 @@ class BlsCalls:
         """Resume the models that were paused: the worker has read all that waited for it."""
         held, self._held = self._held, set()
         for request in held:
-            request.target.go_on(request)
+            request.target.resume(request)
 
     # Reading
 

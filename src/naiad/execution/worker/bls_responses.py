@@ -79,7 +79,7 @@ class CallResponses:
             frames.append((body.frame(CALL_RESPONSE, number), -1))
         except BaseException:
             # The worker releases only segments that a frame has named.
-            self._writer.pool.give_back(body.taken)
+            self._writer.pool.release(body.taken)
             raise
 
 

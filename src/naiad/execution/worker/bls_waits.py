@@ -28,23 +28,23 @@ class WaitingCalls(Generic[_Call]):
         call: _Call,
         size: int,
         error: NaiadError,
-        told: Callable[[int, _Call, NaiadError | None], None],
+        resume: Callable[[int, _Call, NaiadError | None], None],
     ) -> bool:
         """Wait for the model whose absence is ``error``; False where it cannot be loaded.
 
-        ``size`` is the number of bytes that the call holds. ``told`` is called once, later: with None when the model
+        ``size`` is the number of bytes that the call holds. ``resume`` is called once, later: with None when the model
         serves, or with an error.
 
         Raises:
             UnavailableError: too many calls wait, or a load has just failed.
         """
 
-        def go_on(problem: NaiadError | None) -> None:
-            # First: ``told`` may make the call wait once more.
+        def done(problem: NaiadError | None) -> None:
+            # First: ``resume`` may make the call wait once more.
             del self._waits[number]
-            told(number, call, problem)
+            resume(number, call, problem)
 
-        wait = models.wait_for_model(error, size, go_on)
+        wait = models.wait_for_model(error, size, done)
         if wait is None:
             return False
         self._waits[number] = call, wait

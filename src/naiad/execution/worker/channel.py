@@ -13,13 +13,13 @@ from typing import Final
 
 from naiad.errors import InternalError
 from naiad.eventloop.end_of_turn import end_of_turn_queue
-from naiad.worker.ipc.frames import DROP_SEGMENT, FORM, FRAME, READY, RESPONSES_UNIFORM
+from naiad.worker.ipc.frames import DROP_SEGMENT, FRAME, READY, RESPONSES_UNIFORM, SCHEMA
 
 logger = logging.getLogger("naiad")
 
 RECEIVE_BYTES: Final = 1 << 18
 MAX_DESCRIPTORS: Final = 64
-KINDS: Final = frozenset((*range(READY, RESPONSES_UNIFORM + 1), *range(FORM, DROP_SEGMENT + 1)))
+KINDS: Final = frozenset((*range(READY, RESPONSES_UNIFORM + 1), *range(SCHEMA, DROP_SEGMENT + 1)))
 """The kinds of frames that a worker sends."""
 _ANCILLARY_BYTES: Final = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
 # Workers that start later must not inherit a descriptor that was just received.

@@ -18,13 +18,13 @@ logger = logging.getLogger("naiad")
 
 Content = Mapping[str, Any]
 Reply = Callable[[Content], None]
-"""Takes the content of an ``ANSWER`` frame, once, on the event loop."""
+"""Takes the content of a ``REPLY`` frame, once, on the event loop."""
 
 
 class Topic(Protocol):
     """Control requests that belong together."""
 
-    def ask(self, content: Content, answer: Callable[[Any], None], fail: Callable[[NaiadError], None]) -> bool:
+    def handle(self, content: Content, succeed: Callable[[Any], None], fail: Callable[[NaiadError], None]) -> bool:
         """Reply to a request now or later; False when it is not one of these.
 
         Raises:
@@ -38,7 +38,7 @@ class ModelControlRequests:
     def __init__(self, models: ModelDirectory | None) -> None:
         self._models = models
 
-    def ask(self, content: Content, answer: Callable[[Any], None], fail: Callable[[NaiadError], None]) -> bool:
+    def handle(self, content: Content, succeed: Callable[[Any], None], fail: Callable[[NaiadError], None]) -> bool:
         """Reply to a request now or later; False when it is not one of these.
 
         Raises:
@@ -52,12 +52,12 @@ class ModelControlRequests:
 
         def done(error: NaiadError | None) -> None:
             if error is None:
-                answer(None)
+                succeed(None)
             else:
                 fail(error)
 
         if what == "is_model_ready":
-            answer(models.is_model_ready(name, str(content.get("version") or "")))
+            succeed(models.is_model_ready(name, str(content.get("version") or "")))
         elif what == "load_model":
             # The reply follows when the load ends: the loop must not wait for it.
             files = {str(path): str(text) for path, text in content.get("files", {}).items()}
@@ -79,13 +79,13 @@ class ControlRequests:
         self._topics: tuple[Topic, ...] = (models, metrics)
         self._metrics = metrics
 
-    def ask(self, content: Content, reply: Reply) -> None:
+    def handle(self, content: Content, reply: Reply) -> None:
         """Reply to a request, now or later."""
 
         def fail(error: NaiadError) -> None:
             reply({"error": {"message": str(error), "code": error.grpc_code}})
 
-        def answer(value: Any) -> None:
+        def succeed(value: Any) -> None:
             reply({"value": value})
 
         if content.get("what") == CATCH_UP:
@@ -93,7 +93,7 @@ class ControlRequests:
             reply({"value": None})
             return
         try:
-            if not any(topic.ask(content, answer, fail) for topic in self._topics):
+            if not any(topic.handle(content, succeed, fail) for topic in self._topics):
                 fail(not_known(content))
         except NaiadError as error:
             fail(error)
@@ -102,10 +102,10 @@ class ControlRequests:
             logger.exception("a question of a model failed")
             fail(InternalError("the question failed inside the server, see its log"))
 
-    def tell(self, content: Content) -> None:
+    def notify(self, content: Content) -> None:
         """Take a notification."""
         try:
-            self._metrics.tell(content)
+            self._metrics.notify(content)
         except NaiadError as error:
             # A notification has no reply, so the log is the only place for its error.
             logger.warning("%s", error)

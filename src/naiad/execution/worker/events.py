@@ -19,7 +19,7 @@ class WorkerEventSink(Protocol[_Instance]):
     def worker_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
         """Take one response, final or not, to a request of the batch."""
 
-    def worker_answered(self, instance: _Instance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
+    def worker_completed(self, instance: _Instance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
         """Take one response to each request of a batch that is over, in their order."""
 
     def worker_finished(self, instance: _Instance, batch: Batch) -> None:

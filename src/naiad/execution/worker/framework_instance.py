@@ -48,10 +48,10 @@ class FrameworkInstance(ProcessInstance):
         name: str,
         spec: ModelSpec,
         worker: FrameworkSpec,
-        answers: WorkerEventSink[ProcessInstance],
+        events: WorkerEventSink[ProcessInstance],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        super().__init__(name, spec, worker, answers, loop)
+        super().__init__(name, spec, worker, events, loop)
         self._framework_spec = worker
         self._written = as_backend_sees(spec)
         # In flight: one batch, or the single requests of a batch that failed.
@@ -84,7 +84,7 @@ class FrameworkInstance(ProcessInstance):
         # Here and not in ``_requests`` alone: parts of a split batch are in flight together.
         self._sent[number] = batch
         self._requests.begin_whole(number, batch)
-        self._give_back_segments()
+        self._release_segments()
         self._send_all(frames)
         batch.input_ns = monotonic_ns()
         return None
@@ -122,7 +122,7 @@ class FrameworkInstance(ProcessInstance):
         if not self._sent:
             self._requests.end_whole()
             done, self._done_batches = self._done_batches, []
-            self.answers.framework_finished(self, done, True)
+            self.events.framework_finished(self, done, True)
 
     def _take_apart(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
         try:
@@ -146,4 +146,4 @@ class FrameworkInstance(ProcessInstance):
         self._sent = {}
         self._done_batches = []
         if done:
-            self.answers.framework_finished(self, done, False)
+            self.events.framework_finished(self, done, False)

@@ -10,7 +10,7 @@ from naiad.request import InferRequest
 from naiad.worker.ipc.frames import FLAG_FINAL
 
 
-class Answer(Protocol):
+class ReceivedResponse(Protocol):
     """The fields of a response that tell whether it is the final response to its request."""
 
     @property
@@ -94,7 +94,7 @@ class InFlightRequests:
         if self._on_empty is not None:
             self._notify()
 
-    def are_answered_by(self, number: int, responses: Sequence[Answer]) -> bool:
+    def is_completed_by(self, number: int, responses: Sequence[ReceivedResponse]) -> bool:
         """Whether the batch of that number is the running one, and each of its requests has one plain response, in
         their order."""
         if number != self.number or self._given_up or len(responses) != len(self._slots) or None in self._slots:
@@ -104,7 +104,7 @@ class InFlightRequests:
                 return False
         return bool(responses)
 
-    def end_answered(self, count: int) -> None:
+    def complete(self, count: int) -> None:
         """End the batch, which has one response to each of its requests.
 
         Raises:

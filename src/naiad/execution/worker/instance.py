@@ -49,33 +49,33 @@ from naiad.execution.worker.watchdog import ExecutionWatchdog
 from naiad.request import Array, InferRequest, request_label
 from naiad.telemetry.metrics.custom import CustomMetrics
 from naiad.worker.ipc.frames import (
-    ANSWER,
-    ASK,
     CALL,
     CANCEL,
     CANCEL_CALL,
+    CONTROL_REQUEST,
     DONE,
     DROP_SEGMENT,
     FLAG_EMPTY,
     FLAG_ERROR,
     FLAG_FINAL,
     FLAG_RESCHEDULE,
-    FORGET_FORMS,
-    FORM,
+    FORGET_SCHEMAS,
     IS_READY,
     LOG,
+    NOTIFICATION,
     NUMBERS,
     PAUSE,
     PING,
     PONG,
     RELEASE,
+    REPLY,
     RESPONSE,
     RESPONSES,
     RESPONSES_UNIFORM,
     RESUME,
+    SCHEMA,
     SEGMENT,
     SEGMENT_BYTES,
-    TELL,
 )
 from naiad.worker.ipc.segments import ServerSegments, notice
 
@@ -91,16 +91,16 @@ class ProcessInstance(ModelInstance):
         name: of the instance.
         spec: of the model.
         worker: how the worker is started.
-        answers: takes the events of the worker.
+        events: takes the events of the worker.
         loop: the event loop.
         models: the models that it can call.
         metrics: shows the metrics of the model.
 
     Attributes:
-        answers: takes the events of the worker from now on.
+        events: takes the events of the worker from now on.
         problem: what is wrong with the worker, "" for nothing.
         is_down: there is no worker, and the pause before the next one is long.
-        warm_again: called instead of ``answers.worker_ready`` after a restart; it calls that when the worker is warm.
+        warm_again: called instead of ``events.worker_ready`` after a restart; it calls that when the worker is warm.
     """
 
     is_worker = True
@@ -112,7 +112,7 @@ class ProcessInstance(ModelInstance):
         name: str,
         spec: ModelSpec,
         worker: WorkerSpec,
-        answers: WorkerEventSink[ProcessInstance],
+        events: WorkerEventSink[ProcessInstance],
         loop: asyncio.AbstractEventLoop,
         models: ModelDirectory | None = None,
         metrics: CustomMetrics | None = None,
@@ -122,7 +122,7 @@ class ProcessInstance(ModelInstance):
         self.problem = ""
         self._spec = spec
         self._worker_spec = worker
-        self.answers = answers
+        self.events = events
         self.warm_again: Callable[[ProcessInstance], object] | None = None
         self._loop = loop
         self._models = models
@@ -165,8 +165,8 @@ class ProcessInstance(ModelInstance):
         Raises:
             ModelLoadError: it could not.
         """
-        self._process, is_asked = self._spawn()
-        self._loop.call_soon_threadsafe(self._attach, is_asked)
+        self._process, has_ready_check = self._spawn()
+        self._loop.call_soon_threadsafe(self._attach, has_ready_check)
 
     def _spawn(self) -> StartedWorker:
         """Start a worker and wait until it is ready."""
@@ -175,7 +175,7 @@ class ProcessInstance(ModelInstance):
             # ``stop`` may have come before ``_starting`` was set, and have found nothing to abort.
             if self._supervisor.is_over:
                 process.abort()
-            _, content = process.begin(self._ask_from_thread)
+            _, content = process.begin(self._handle_from_thread)
         except BaseException:
             process.close()
             raise
@@ -188,14 +188,14 @@ class ProcessInstance(ModelInstance):
         """A worker that has no load command yet."""
         return WorkerProcess(self.name, self._worker_spec)
 
-    def _ask_from_thread(self, content: Content, reply: Reply | None) -> None:
+    def _handle_from_thread(self, content: Content, reply: Reply | None) -> None:
         """Pass on a control request, or a notification, of a worker that is not ready yet."""
         if reply is None:
-            self._loop.call_soon_threadsafe(self._control.tell, content)
+            self._loop.call_soon_threadsafe(self._control.notify, content)
         else:
-            self._loop.call_soon_threadsafe(self._control.ask, content, reply)
+            self._loop.call_soon_threadsafe(self._control.handle, content, reply)
 
-    def _attach(self, is_asked: bool) -> None:
+    def _attach(self, has_ready_check: bool) -> None:
         """Listen to a worker that is ready."""
         process = self._process
         if process is None or self._supervisor.is_over:
@@ -210,7 +210,7 @@ class ProcessInstance(ModelInstance):
         self.is_down = False
         self.problem = ""
         self._timer = self._loop.call_later(BEAT_S, self._beat)
-        self._readiness = WorkerReadiness(self.name, is_asked)
+        self._readiness = WorkerReadiness(self.name, has_ready_check)
         self._check_ready()
 
     def _check_ready(self) -> None:
@@ -308,7 +308,7 @@ class ProcessInstance(ModelInstance):
             return self._refuse(batch, error)
         self._requests.begin(number, number + 1, batch)
         # Ahead of the batch: the worker can use these segments for its responses.
-        self._give_back_segments()
+        self._release_segments()
         for data, descriptor in frames:
             self._send(data, descriptor)
         batch.input_ns = monotonic_ns()
@@ -359,7 +359,7 @@ class ProcessInstance(ModelInstance):
     def _waiting(self) -> int:
         return self._channel.waiting if self._channel is not None else 0
 
-    def _give_back_segments(self) -> None:
+    def _release_segments(self) -> None:
         released = []
         # The last view of a segment may be dropped in any thread, which only appends to this queue.
         while self._released:
@@ -375,16 +375,16 @@ class ProcessInstance(ModelInstance):
             RESPONSES: self._take_responses,
             RESPONSE: self._take_response,
             DONE: lambda number, payload: self._done(number, orjson.loads(payload) if payload else {}),
-            FORM: self._take_schema,
-            FORGET_FORMS: self._forget_schemas,
+            SCHEMA: self._take_schema,
+            FORGET_SCHEMAS: self._forget_schemas,
             SEGMENT: lambda number, payload: self._add_segment(number, int.from_bytes(payload, "little")),
             DROP_SEGMENT: lambda number, payload: self._segments.drop(number),
-            RELEASE: lambda _, payload: self._writer.pool.give_back([n for (n,) in NUMBERS.iter_unpack(payload)]),
+            RELEASE: lambda _, payload: self._writer.pool.release([n for (n,) in NUMBERS.iter_unpack(payload)]),
             LOG: lambda _, payload: log_line(self.name, orjson.loads(payload)),
             PONG: self._take_pong,
             IS_READY: lambda number, payload: self._readiness.take(number, orjson.loads(payload)),
-            ASK: self._take_ask,
-            TELL: lambda _, payload: self._control.tell(orjson.loads(payload)),
+            CONTROL_REQUEST: self._take_control_request,
+            NOTIFICATION: lambda _, payload: self._control.notify(orjson.loads(payload)),
             CALL: self._take_call,
             CANCEL_CALL: lambda number, _: self._calls.cancel(number),
         }
@@ -393,16 +393,16 @@ class ProcessInstance(ModelInstance):
         # Most frames are of this kind, and skip the look-up in the table.
         if kind == RESPONSES_UNIFORM:
             came_ns = monotonic_ns()
-            self._answered_uniform(number, self._reader.read_uniform(payload), came_ns)
+            self._complete_uniform(number, self._reader.read_uniform(payload), came_ns)
         elif (handler := self._handlers.get(kind)) is not None:
             handler(number, payload)
 
     def _take_responses(self, number: int, payload: bytearray) -> None:
         came_ns = monotonic_ns()
         responses = self._reader.read(payload, came_ns)
-        if self._requests.are_answered_by(number, responses):
+        if self._requests.is_completed_by(number, responses):
             # Each of them has one plain response.
-            self._answered_uniform(number, [r.outputs for r in responses if r.outputs is not None], came_ns)
+            self._complete_uniform(number, [r.outputs for r in responses if r.outputs is not None], came_ns)
             return
         # The worker gets its next batch before the callers get their responses: that keeps it busy.
         self._finish(number)
@@ -412,7 +412,7 @@ class ProcessInstance(ModelInstance):
     def _take_response(self, number: int, payload: bytearray) -> None:
         self._respond(self._reader.read_one(payload, monotonic_ns()))
         if self._released:
-            self._give_back_segments()
+            self._release_segments()
 
     def _take_schema(self, number: int, payload: bytearray) -> None:
         raw = bytes(payload)
@@ -427,18 +427,18 @@ class ProcessInstance(ModelInstance):
     def _take_pong(self, number: int, payload: bytearray) -> None:
         self._missed_beats = 0
 
-    def _take_ask(self, number: int, payload: bytearray) -> None:
-        self._control.ask(orjson.loads(payload), partial(self._answer, self._channel, number))
+    def _take_control_request(self, number: int, payload: bytearray) -> None:
+        self._control.handle(orjson.loads(payload), partial(self._reply, self._channel, number))
 
     def _take_call(self, number: int, payload: bytearray) -> None:
         self._calls.call(number, payload)
         # The worker may wait for segments that tensors of earlier calls lie in.
-        self._give_back_segments()
+        self._release_segments()
 
-    def _answer(self, channel: WorkerChannel | None, number: int, content: Content) -> None:
+    def _reply(self, channel: WorkerChannel | None, number: int, content: Content) -> None:
         # The reply may come when the worker that asked is gone and another has taken its place.
         if channel is not None and channel is self._channel:
-            channel.send(frame(ANSWER, number, orjson.dumps(content)))
+            channel.send(frame(REPLY, number, orjson.dumps(content)))
 
     def _add_segment(self, number: int, size: int) -> None:
         if self._channel is not None:
@@ -448,15 +448,15 @@ class ProcessInstance(ModelInstance):
         found: Array = np.asarray(self._segments.open(number, offset, size))
         return found
 
-    def _answered_uniform(self, number: int, outputs: Sequence[Mapping[str, Array]], came_ns: int) -> None:
+    def _complete_uniform(self, number: int, outputs: Sequence[Mapping[str, Array]], came_ns: int) -> None:
         """End the running batch with one response to each request; ``came_ns`` is when they arrived."""
         batch = self._requests.batch
         if batch is None or number != self._requests.number:
             return
-        self._requests.end_answered(len(outputs))
+        self._requests.complete(len(outputs))
         batch.infer_ns = came_ns
         batch.end_ns = monotonic_ns()
-        self.answers.worker_answered(self, batch, outputs)
+        self.events.worker_completed(self, batch, outputs)
 
     def _respond(self, response: Response) -> None:
         found = self._requests.find(response.request, response.final)
@@ -471,7 +471,7 @@ class ProcessInstance(ModelInstance):
             elif response.outputs is None and response.error is None:
                 # It counts as cancelled, and not as an empty response.
                 response = response._replace(is_cancelled=True)
-        self.answers.worker_responded(request, response, batch)
+        self.events.worker_responded(request, response, batch)
 
     def _done(self, number: int, content: Mapping[str, Any]) -> None:
         requests = self._requests
@@ -487,7 +487,7 @@ class ProcessInstance(ModelInstance):
             return
         self._requests.end()
         batch.infer_ns = batch.end_ns = monotonic_ns()
-        self.answers.worker_finished(self, batch)
+        self.events.worker_finished(self, batch)
 
     # Life and death
 
@@ -528,7 +528,7 @@ class ProcessInstance(ModelInstance):
             self._send(frame(PING, 1))
         self._missed_beats += 1
         self._check_ready()
-        self._give_back_segments()
+        self._release_segments()
         for number in self._writer.pool.trim():
             self._send(frame(DROP_SEGMENT, number))
         dropped: list[OutgoingFrame] = []
@@ -560,10 +560,10 @@ class ProcessInstance(ModelInstance):
             self._verdict = self._verdict or channel.problem
         self._process = None
         self.problem = self._verdict or "its connection is closed"
-        self.answers.worker_died(self)
+        self.events.worker_died(self)
         # Nearly always it has ended, or does within a moment; otherwise a thread waits for it.
         if process.has_ended():
-            self._reap(process, process.obituary())
+            self._reap(process, process.exit_reason())
             return
         self._supervisor.end(process)
 
@@ -589,7 +589,7 @@ class ProcessInstance(ModelInstance):
         """Fail all requests in flight with ``error``; requests of the batch ``late`` with ``overtime``."""
         for request, batch in self._requests.clear():
             response = Response(0, None, overtime if batch is late else error, FLAG_FINAL | FLAG_ERROR | FLAG_EMPTY)
-            self.answers.worker_responded(request, response, batch)
+            self.events.worker_responded(request, response, batch)
 
     def count_work(self) -> None:
         """Count batches from now on as work: the warm-up does not shorten the pauses between restarts."""
@@ -603,7 +603,7 @@ class ProcessInstance(ModelInstance):
     def _restart_later(self, is_down: bool) -> None:
         if is_down and not self.is_down:
             self.is_down = True
-            self.answers.worker_down(self)
+            self.events.worker_down(self)
         self._supervisor.start_later()
 
     def _restarted(self, spawned: StartedWorker | None, failure: str) -> None:
@@ -615,6 +615,6 @@ class ProcessInstance(ModelInstance):
             self._restart_later(True)
             return
         self._process = spawned.process
-        self._attach(spawned.is_asked)
+        self._attach(spawned.has_ready_check)
         logger.info("%s runs again", self.name)
-        (self.warm_again or self.answers.worker_ready)(self)
+        (self.warm_again or self.events.worker_ready)(self)

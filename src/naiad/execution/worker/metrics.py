@@ -34,43 +34,43 @@ class WorkerMetrics:
         self._families: dict[int, _Held] = {}
         self._metrics: dict[int, tuple[_Held, CustomMetric]] = {}
         self._lines = 0
-        self._questions: dict[Any, Callable[[Mapping[str, Any]], Any]] = {
+        self._requests: dict[Any, Callable[[Mapping[str, Any]], Any]] = {
             "metric_family": self._add_family,
             "metric": self._add,
             "metric_value": self._value,
         }
-        self._orders: dict[Any, Callable[[Mapping[str, Any]], None]] = {
-            "metric_increment": lambda told: self._find(told).increment(float(told["by"])),
-            "metric_set": lambda told: self._find(told).set(float(told["to"])),
-            "metric_observe": lambda told: self._find(told).observe(float(told["value"])),
-            "metric_delete": lambda told: self._delete(told["metric"]),
-            "metric_family_delete": lambda told: self._delete_family(told["family"]),
+        self._notifications: dict[Any, Callable[[Mapping[str, Any]], None]] = {
+            "metric_increment": lambda content: self._find(content).increment(float(content["by"])),
+            "metric_set": lambda content: self._find(content).set(float(content["to"])),
+            "metric_observe": lambda content: self._find(content).observe(float(content["value"])),
+            "metric_delete": lambda content: self._delete(content["metric"]),
+            "metric_family_delete": lambda content: self._delete_family(content["family"]),
         }
 
-    def ask(
-        self, content: Mapping[str, Any], answer: Callable[[Any], None], fail: Callable[[NaiadError], None]
+    def handle(
+        self, content: Mapping[str, Any], succeed: Callable[[Any], None], fail: Callable[[NaiadError], None]
     ) -> bool:
         """Reply to a request now; False when it is not about metrics.
 
         Raises:
             NaiadError: the reply is that error.
         """
-        question = self._questions.get(content.get("what"))
-        if question is None:
+        request = self._requests.get(content.get("what"))
+        if request is None:
             return False
-        answer(question(content))
+        succeed(request(content))
         return True
 
-    def tell(self, content: Mapping[str, Any]) -> None:
+    def notify(self, content: Mapping[str, Any]) -> None:
         """Change a metric or delete one.
 
         Raises:
             NaiadError: that cannot be done.
         """
-        order = self._orders.get(content.get("what"))
-        if order is None:
+        notification = self._notifications.get(content.get("what"))
+        if notification is None:
             raise UnsupportedError(f"a model told '{content.get('what', '')}', which means nothing here")
-        order(content)
+        notification(content)
 
     def close(self) -> None:
         """Delete all metrics that are left. The worker that follows begins anew."""
@@ -98,7 +98,7 @@ class WorkerMetrics:
         metric = family.take(labels, None if buckets is None else [float(bound) for bound in buckets])
         # Counted after ``take``, which knows how many lines the metric's buckets make.
         if self._lines + metric.lines > MAX_LINES:
-            family.give_back(metric)
+            family.release(metric)
             raise UnavailableError(
                 f"a metric of family '{family.name}' is one too many: those of a model's process may take {MAX_LINES} "
                 "lines of the page; labels must not have new values all the time"
@@ -125,7 +125,7 @@ class WorkerMetrics:
         held, metric = found
         held.metrics.discard(number)
         self._lines -= metric.lines
-        held.family.give_back(metric)
+        held.family.release(metric)
 
     def _delete_family(self, number: int) -> None:
         held = self._families.pop(number, None)
@@ -134,4 +134,4 @@ class WorkerMetrics:
         # A copy: ``_delete`` removes from the set.
         for metric in list(held.metrics):
             self._delete(metric)
-        self._shown.give_back(held.family)
+        self._shown.release(held.family)

@@ -23,17 +23,28 @@ from naiad.backend_api.backend import WorkerSpec
 from naiad.errors import ModelLoadError, NaiadError, error_of_name
 from naiad.execution.worker.codec.writer import frame
 from naiad.execution.worker.process_group import GroupedProcess
-from naiad.worker.ipc.frames import ANSWER, ASK, CONFIG, FAILED, FINALIZE, FRAME, INIT, LOG, READY, TELL
+from naiad.worker.ipc.frames import (
+    CONFIG,
+    CONTROL_REQUEST,
+    FAILED,
+    FINALIZE,
+    FRAME,
+    INIT,
+    LOG,
+    NOTIFICATION,
+    READY,
+    REPLY,
+)
 
 logger = logging.getLogger("naiad")
 
-Ask = Callable[[Mapping[str, Any], Callable[[Mapping[str, Any]], None] | None], None]
+ControlHandler = Callable[[Mapping[str, Any], Callable[[Mapping[str, Any]], None] | None], None]
 """Passes a control request on, with a callback for its reply; None for a notification, which has no reply."""
 _LEVELS: Final = {"ERROR": logging.ERROR, "WARNING": logging.WARNING, "VERBOSE": logging.DEBUG}
 _said: set[str] = set()
 _MOST_SAID: Final = 100
 MAIN: Final = Path(worker.__file__).with_name("main.py")
-KEPT_LINES: Final = 20
+MAX_LINES: Final = 20
 END_S: Final = 5.0
 FULL_TRACEBACK: Final = "naiad_full_traceback"
 """An attribute of log records with the whole traceback of an error that is also logged in short."""
@@ -70,7 +81,7 @@ class Running(Protocol):
         """End it at once."""
 
 
-class ChildTimeoutError(ModelLoadError):
+class WorkerTimeoutError(ModelLoadError):
     """A worker was not ready in time."""
 
 
@@ -127,7 +138,7 @@ class WorkerProcess:
         self.name = name
         self.spec = spec
         self.connection = connection
-        self.lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self.lines: deque[str] = deque(maxlen=MAX_LINES)
         self.output = -1
         self.is_silent = True
         self.was_ended = False
@@ -137,10 +148,10 @@ class WorkerProcess:
         self._questions: set[int] = set()
         self.send: Callable[[bytes], object] | None = None
 
-    def begin(self, ask: Ask | None = None) -> tuple[int, Any]:
+    def begin(self, handle: ControlHandler | None = None) -> tuple[int, Any]:
         """Send the worker its load command and wait for the reply: its kind (``READY`` or ``CONFIG``) and its content.
 
-        Blocks; called in a loading thread. ``ask`` passes on control requests of the model; without it they are
+        Blocks; called in a loading thread. ``handle`` passes on control requests of the model; without it they are
         refused. The time until the server replies to them does not count against the limit.
 
         Raises:
@@ -152,14 +163,14 @@ class WorkerProcess:
                 if not self.is_silent:
                     selector.register(self.output, selectors.EVENT_READ)
                 self._deadline = monotonic() + self.spec.start_s
-                return self._begin(selector, ask)
+                return self._begin(selector, handle)
         except TimeoutError:
             self.end()
-            raise ChildTimeoutError(
+            raise WorkerTimeoutError(
                 f"instance '{self.name}' was not ready within {self.spec.start_s:g} s ({self.spec.setting})"
             ) from None
         except OSError as error:
-            raise ModelLoadError(f"instance '{self.name}' ended while it started: {self.obituary()}") from error
+            raise ModelLoadError(f"instance '{self.name}' ended while it started: {self.exit_reason()}") from error
         except NaiadError:
             self.end()
             raise
@@ -169,9 +180,9 @@ class WorkerProcess:
                 f"instance '{self.name}' wrote to its connection what cannot be understood while it started: {error}"
             ) from error
 
-    def _begin(self, selector: selectors.BaseSelector, ask: Ask | None) -> tuple[int, Any]:
+    def _begin(self, selector: selectors.BaseSelector, handle: ControlHandler | None) -> tuple[int, Any]:
         self.connection.settimeout(self.spec.start_s)
-        self.connection.sendall(frame(INIT, 0, orjson.dumps(self.spec.orders)))
+        self.connection.sendall(frame(INIT, 0, orjson.dumps(self.spec.load_command)))
         # With a time limit a socket would wait for room before it sends a reply, and the event loop with it.
         self.connection.setblocking(False)
         while True:
@@ -184,23 +195,23 @@ class WorkerProcess:
                 raise error_of_name(str(content.get("error") or ""), _failure(self.name, content))
             if kind == LOG:
                 log_line(self.name, content)
-            elif kind == ASK:
-                self._ask(ask, number, content)
-            elif kind == TELL and ask is not None:
-                ask(content, None)
+            elif kind == CONTROL_REQUEST:
+                self._handle_request(handle, number, content)
+            elif kind == NOTIFICATION and handle is not None:
+                handle(content, None)
 
-    def _ask(self, ask: Ask | None, number: int, content: Mapping[str, Any]) -> None:
+    def _handle_request(self, handle: ControlHandler | None, number: int, content: Mapping[str, Any]) -> None:
         def reply(said: Mapping[str, Any]) -> None:
             self._questions.discard(number)
             send = self.send or self._send_now
-            send(frame(ANSWER, number, orjson.dumps(said)))
+            send(frame(REPLY, number, orjson.dumps(said)))
 
         self._questions.add(number)
-        if ask is None:
+        if handle is None:
             text = f"'{content.get('what', '')}' is not served while a model completes its configuration"
             reply({"error": {"message": text, "code": 12}})
         else:
-            ask(content, reply)
+            handle(content, reply)
 
     def _send_now(self, data: bytes) -> None:
         try:
@@ -272,7 +283,7 @@ class WorkerProcess:
             return False
         return True
 
-    def obituary(self) -> str:
+    def exit_reason(self) -> str:
         """The exit reason of the worker, with the last lines that it printed; ends it if it still runs."""
         # A crash shows as a closed connection first; its exit code or signal comes a moment later.
         self.end(_DYING_S)

@@ -20,37 +20,37 @@ class WorkerReadiness:
 
     Args:
         name: of the instance.
-        is_asked: the model has the method.
+        has_ready_check: the model has the method.
 
     Attributes:
         problem: the protocol's text for a model that is not ready; "" for a ready one.
     """
 
-    def __init__(self, name: str, is_asked: bool) -> None:
+    def __init__(self, name: str, has_ready_check: bool) -> None:
         self.problem = ""
         self._name = name
-        self._is_asked = is_asked
-        self._last_asked = 0
-        self._last_answered = 0
+        self._has_ready_check = has_ready_check
+        self._last_checked = 0
+        self._last_replied = 0
         self._silent_since: float | None = None
 
     def beat(self, now: float) -> bytes:
         """The frame of the next check, b"" for none; ``now`` in seconds of the monotonic clock."""
-        if not self._is_asked:
+        if not self._has_ready_check:
             return b""
         if self._silent_since is None:
             self._silent_since = now
         elif now - self._silent_since > LIMIT_S:
             self._become(False, f"is_ready() gave no answer within {LIMIT_S:g} s")
         # Also while a check runs: the worker then begins the next one soon after it.
-        self._last_asked += 1
-        return frame(CHECK_READY, self._last_asked)
+        self._last_checked += 1
+        return frame(CHECK_READY, self._last_checked)
 
     def take(self, number: int, content: Mapping[str, Any]) -> None:
         """Take the reply to the check ``number``; a reply to no open check is ignored."""
-        if not self._last_answered < number <= self._last_asked:
+        if not self._last_replied < number <= self._last_checked:
             return
-        self._last_answered = number
+        self._last_replied = number
         self._silent_since = None
         self._become(content.get("ready") is True, str(content.get("error") or "is_ready() said no"))
 

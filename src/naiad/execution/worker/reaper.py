@@ -43,7 +43,7 @@ class OrphanReaper:
         """Have a process group ended with the server, from now on."""
         with self._lock:
             self._groups.add(group)
-            self._tell(f"+{group}\n")
+            self._send(f"+{group}\n")
             if self._pipe < 0 and not self._is_impossible:
                 self._start()
 
@@ -51,9 +51,9 @@ class OrphanReaper:
         """Leave a group alone, which has ended."""
         with self._lock:
             self._groups.discard(group)
-            self._tell(f"-{group}\n")
+            self._send(f"-{group}\n")
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         if self._pipe < 0:
             return
         self._unsent += line.encode()
@@ -96,4 +96,4 @@ class OrphanReaper:
                 os.close(read_end)
         # A new program knows no group yet, so it gets all of them.
         self._unsent = b""
-        self._tell("".join(f"+{group}\n" for group in self._groups))
+        self._send("".join(f"+{group}\n" for group in self._groups))

@@ -18,7 +18,7 @@ from typing import Any, Final
 from naiad.backend_api.backend import WorkerSpec
 from naiad.errors import ModelLoadError
 from naiad.execution.worker.codec.writer import frame
-from naiad.execution.worker.process import Ask, WorkerProcess
+from naiad.execution.worker.process import ControlHandler, WorkerProcess
 from naiad.worker.ipc.frames import OPEN
 
 END_S: Final = 5.0
@@ -38,7 +38,7 @@ class SharedProcesses:
         self._lock = threading.Lock()
         self._running: dict[str, SharedProcess] = {}
 
-    def connect(self, group: str, seat: SharedProcessSlot) -> tuple[SharedProcess, socket.socket]:
+    def connect(self, group: str, slot: SharedProcessSlot) -> tuple[SharedProcess, socket.socket]:
         """A connection of its own for an instance; starts the process of the group when none runs.
 
         Raises:
@@ -49,18 +49,18 @@ class SharedProcesses:
             if process is not None and process.is_running:
                 # It is about to end; a new process takes its place.
                 with contextlib.suppress(OSError):
-                    return process, process.connect(seat)
-            process = self._running[group] = SharedProcess(group, seat.spec, self._left)
+                    return process, process.connect(slot)
+            process = self._running[group] = SharedProcess(group, slot.spec, self._left)
             try:
-                return process, process.connect(seat)
+                return process, process.connect(slot)
             except OSError as error:
-                raise ModelLoadError(f"instance '{seat.name}': {process.name} ended as it had begun") from error
+                raise ModelLoadError(f"instance '{slot.name}': {process.name} ended as it had begun") from error
 
     def _left(self, process: SharedProcess) -> None:
         """An instance left: the process ends with its last one."""
         with self._lock:
             # Another instance may have connected since.
-            if process.seats:
+            if process.slots:
                 return
             if self._running.get(process.group) is process:
                 del self._running[process.group]
@@ -72,7 +72,7 @@ class SharedProcess:
     """A process that several instances share.
 
     Attributes:
-        seats: the slots of the instances in it.
+        slots: the slots of the instances in it.
         was_left: the last one has left.
 
     Raises:
@@ -82,7 +82,7 @@ class SharedProcess:
     def __init__(self, group: str, spec: WorkerSpec, left: Callable[[SharedProcess], object]) -> None:
         self.group = group
         self.name = f"shared process '{group}'" if group else "shared process"
-        self.seats: dict[SharedProcessSlot, None] = {}
+        self.slots: dict[SharedProcessSlot, None] = {}
         self.was_left = False
         self.worker = WorkerProcess(self.name, spec)
         self.worker.connection.settimeout(_SEND_S)
@@ -96,7 +96,7 @@ class SharedProcess:
         """Whether it has not ended."""
         return self.worker.process.poll() is None
 
-    def connect(self, seat: SharedProcessSlot) -> socket.socket:
+    def connect(self, slot: SharedProcessSlot) -> socket.socket:
         """A connection to a new thread of it.
 
         Raises:
@@ -112,13 +112,13 @@ class SharedProcess:
         finally:
             # The process has a copy. With ours open, its end would not show.
             theirs.close()
-        self.seats[seat] = None
+        self.slots[slot] = None
         return ours
 
-    def leave(self, seat: SharedProcessSlot) -> None:
+    def leave(self, slot: SharedProcessSlot) -> None:
         """Release the slot of an instance. May be called twice."""
-        if seat in self.seats:
-            self.seats.pop(seat, None)
+        if slot in self.slots:
+            self.slots.pop(slot, None)
             self._left(self)
 
     def end(self) -> None:
@@ -126,11 +126,11 @@ class SharedProcess:
         self.was_left = True
         self.worker.end(END_S)
 
-    def obituary(self) -> str:
+    def exit_reason(self) -> str:
         """The exit reason, "" while it runs."""
         with self._lock:
             if not self._epitaph and self._has_ended():
-                self._epitaph = self.worker.obituary()
+                self._epitaph = self.worker.exit_reason()
             return self._epitaph
 
     def _has_ended(self) -> bool:
@@ -150,10 +150,10 @@ class SharedProcess:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self.worker.process.wait(_LOOK_S)
             elif printed.poll(_LOOK_S * 1000):
-                # ``obituary`` reads the output too.
+                # ``exit_reason`` reads the output too.
                 with self._lock:
                     self.worker.take_output()
-        self.obituary()
+        self.exit_reason()
         with self._lock:
             self.worker.close()
 
@@ -179,7 +179,7 @@ class SharedProcessSlot(WorkerProcess):
         self._set_up(self.name, self.spec, connection)
         self.process = SlotConnection(self._shared, self, connection)
 
-    def begin(self, ask: Ask | None = None) -> tuple[int, Any]:
+    def begin(self, handle: ControlHandler | None = None) -> tuple[int, Any]:
         """Begin in the shared process.
 
         When that dies meanwhile, it may have been another instance's fault. Then this instance has to start in a
@@ -187,21 +187,21 @@ class SharedProcessSlot(WorkerProcess):
         """
         for _ in range(_MOST_DEATHS):
             try:
-                return super().begin(ask)
+                return super().begin(handle)
             except ModelLoadError:
-                if self._is_aborted or self._shared.was_left or not self._shared.obituary():
+                if self._is_aborted or self._shared.was_left or not self._shared.exit_reason():
                     raise
             self.end()
-            self._prove(ask)
+            self._prove(handle)
             self._sit_down()
-        return super().begin(ask)
+        return super().begin(handle)
 
-    def _prove(self, ask: Ask | None) -> None:
+    def _prove(self, handle: ControlHandler | None) -> None:
         self._alone = WorkerProcess(self.name, self.spec)
         try:
             if self._is_aborted:
                 self._alone.abort()
-            self._alone.begin(ask)
+            self._alone.begin(handle)
         finally:
             self._alone.end()
             self._alone.close()
@@ -223,11 +223,11 @@ class SharedProcessSlot(WorkerProcess):
         """Whether the shared process has ended."""
         return self._shared.worker.has_ended()
 
-    def obituary(self) -> str:
+    def exit_reason(self) -> str:
         """The exit reason of the shared process, or the text that this instance alone has left it."""
         # A copy: instances come and go in other threads.
-        others = ", ".join(seat.name for seat in list(self._shared.seats))
-        if how := self._shared.obituary():
+        others = ", ".join(slot.name for slot in list(self._shared.slots))
+        if how := self._shared.exit_reason():
             return f"the process that it shares ({others}) has ended: {how}"
         self.end()
         return f"it has left the process that it shares ({others})"
@@ -246,9 +246,9 @@ class SharedProcessSlot(WorkerProcess):
 class SlotConnection:
     """The ``subprocess.Popen`` of a slot: ends and waits for one instance of the shared process."""
 
-    def __init__(self, shared: SharedProcess, seat: SharedProcessSlot, connection: socket.socket) -> None:
+    def __init__(self, shared: SharedProcess, slot: SharedProcessSlot, connection: socket.socket) -> None:
         self._shared = shared
-        self._seat = seat
+        self._slot = slot
         self._connection = connection
 
     @property
@@ -279,5 +279,5 @@ class SlotConnection:
         waiter.register(self._connection, _HUNG_UP)
         if not waiter.poll(None if timeout is None else timeout * 1000):
             raise subprocess.TimeoutExpired(self._shared.name, timeout or 0)
-        self._shared.leave(self._seat)
+        self._shared.leave(self._slot)
         return 0

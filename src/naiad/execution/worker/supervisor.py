@@ -14,7 +14,7 @@ LONGEST_S: Final = 30.0
 WORKING_S: Final = 0.8
 """The longest pause after a worker that had done some work: one bad request may have ended it."""
 HEALTHY_AFTER_S: Final = 60.0
-PATIENCE_S: Final = 4.0
+MAX_WAIT_S: Final = 4.0
 """Requests wait for a worker whose restart is due within this time, and fail at once otherwise."""
 
 
@@ -22,7 +22,7 @@ class StartedWorker(NamedTuple):
     """A worker that is ready, and whether its model has ``is_ready()``."""
 
     process: WorkerProcess
-    is_asked: bool
+    has_ready_check: bool
 
 
 class RestartBackoff:
@@ -42,7 +42,7 @@ class RestartBackoff:
     @property
     def is_long(self) -> bool:
         """Whether the next pause is longer than requests wait."""
-        return self._next_s > PATIENCE_S
+        return self._next_s > MAX_WAIT_S
 
     def take(self) -> float:
         """The next pause, in seconds; the one after it is longer."""
@@ -115,14 +115,14 @@ class WorkerSupervisor:
         self._thread.start()
 
     def _end(self, process: WorkerProcess) -> None:
-        how = process.obituary()
+        how = process.exit_reason()
         try:
-            self._loop.call_soon_threadsafe(self._tell_end, process, how)
+            self._loop.call_soon_threadsafe(self._notify_ended, process, how)
         except RuntimeError:
             # The loop is closed, and with it the server.
             process.close()
 
-    def _tell_end(self, process: WorkerProcess, how: str) -> None:
+    def _notify_ended(self, process: WorkerProcess, how: str) -> None:
         self._thread = None
         self._ended(process, how)
 
@@ -134,12 +134,12 @@ class WorkerSupervisor:
         except Exception as error:
             failure = f"it cannot be started again: {error}"
         try:
-            self._loop.call_soon_threadsafe(self._tell_start, spawned, failure)
+            self._loop.call_soon_threadsafe(self._notify_started, spawned, failure)
         except RuntimeError:
             # The loop is closed, and with it the server.
             _give_up(spawned)
 
-    def _tell_start(self, spawned: StartedWorker | None, failure: str) -> None:
+    def _notify_started(self, spawned: StartedWorker | None, failure: str) -> None:
         self._thread = None
         if self.is_over:
             # This runs on the loop, which must not wait for the worker's end.

@@ -31,7 +31,7 @@ class WarmProcess:
 
     Args:
         instance: not started yet.
-        answers: takes the events of the worker before and after the warm-up.
+        events: takes the events of the worker before and after the warm-up.
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class WarmProcess:
         instance: ProcessInstance,
         spec: ModelSpec,
         warmup: Warmup,
-        answers: WorkerEventSink[ProcessInstance],
+        events: WorkerEventSink[ProcessInstance],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._instance = instance
         self._spec = spec
         self._warmup = warmup
-        self._answers = answers
+        self._events = events
         self._loop = loop
         self._is_stopped = False
 
@@ -66,7 +66,7 @@ class WarmProcess:
         self._instance.stop()
 
     def _run(self, batch: Batch) -> Sequence[str]:
-        run = WarmupRun(self._instance, self._spec, self._answers)
+        run = WarmupRun(self._instance, self._spec, self._events)
         try:
             self._loop.call_soon_threadsafe(run.begin, batch)
         except RuntimeError as error:
@@ -87,21 +87,21 @@ class WarmupRun:
         is_over: set when the worker is free again, or gone.
     """
 
-    def __init__(self, instance: ProcessInstance, spec: ModelSpec, answers: WorkerEventSink[ProcessInstance]) -> None:
+    def __init__(self, instance: ProcessInstance, spec: ModelSpec, events: WorkerEventSink[ProcessInstance]) -> None:
         self.errors: list[str] = []
         self.is_over = threading.Event()
         self._instance = instance
         self._spec = spec
-        self._answers = answers
+        self._events = events
         self._open: set[InferRequest] = set()
-        self._answered: set[InferRequest] = set()
+        self._responded: set[InferRequest] = set()
         self._again: list[InferRequest] = []
         self._is_busy = False
 
     def begin(self, batch: Batch) -> None:
         """Hand the batch to the worker, and take its events from now on."""
         self._open.update(batch.requests)
-        self._instance.answers = self
+        self._instance.events = self
         self._run(batch)
 
     def _run(self, batch: Batch) -> None:
@@ -118,10 +118,10 @@ class WarmupRun:
         self.errors.extend(errors)
         if not self.is_over.is_set():
             # Before ``is_over``: the waiting thread may let the instance serve at once.
-            self._instance.answers = self._answers
+            self._instance.events = self._events
             self.is_over.set()
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         """Run rescheduled requests once more; end when no request is left."""
         if self._is_busy:
             return
@@ -143,27 +143,27 @@ class WarmupRun:
         if response.error is not None:
             self.errors.append(str(response.error))
         if not response.final:
-            self._answered.add(request)
+            self._responded.add(request)
             return
         if response.flags & FLAG_RESCHEDULE:
             self._again.append(request)
         else:
             self._open.discard(request)
-            is_empty = response.outputs is None and response.error is None and request not in self._answered
+            is_empty = response.outputs is None and response.error is None and request not in self._responded
             if is_empty and not self._spec.decoupled:
                 self.errors.append(f"model '{self._spec.name}' ended the request without a response")
-        self._go_on()
+        self._continue()
 
-    def worker_answered(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
+    def worker_completed(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
         """Every request of the batch has its only response."""
         self._is_busy = False
         self._open.difference_update(batch.requests)
-        self._go_on()
+        self._continue()
 
     def worker_finished(self, instance: ProcessInstance, batch: Batch) -> None:
         """The batch is over; requests of it may still be open."""
         self._is_busy = False
-        self._go_on()
+        self._continue()
 
     def framework_finished(self, instance: ProcessInstance, batches: list[Batch], is_free: bool) -> None:
         """The framework has run the batch: end with its errors."""
@@ -171,19 +171,19 @@ class WarmupRun:
 
     def worker_died(self, instance: ProcessInstance) -> None:
         """The worker is gone; its requests get their errors once its exit reason is known."""
-        self._answers.worker_died(instance)
+        self._events.worker_died(instance)
         if not self._open:
             self._end(f"instance '{instance.name}' has ended: {instance.problem}")
         self._is_busy = False
 
     def worker_down(self, instance: ProcessInstance) -> None:
         """The worker will be down for a while."""
-        self._answers.worker_down(instance)
+        self._events.worker_down(instance)
         self._end(f"instance '{instance.name}' has ended: {instance.problem}")
 
     def worker_ready(self, instance: ProcessInstance) -> None:
         """The worker runs again."""
-        self._answers.worker_ready(instance)
+        self._events.worker_ready(instance)
         self._end(f"instance '{instance.name}' ended and was started again")
 
 
@@ -193,7 +193,7 @@ class RestartWarmup:
     Args:
         spec: of the model.
         samples: makes the samples; called in a thread, each time, since they may be too large to be cached.
-        answers: gets ``worker_ready`` when the instance is warm. An instance that fails to run its samples serves
+        events: gets ``worker_ready`` when the instance is warm. An instance that fails to run its samples serves
             nevertheless: its version was ready before, and is better slow than gone.
     """
 
@@ -201,12 +201,12 @@ class RestartWarmup:
         self,
         spec: ModelSpec,
         samples: Callable[[], Sequence[Sample]],
-        answers: WorkerEventSink[ProcessInstance],
+        events: WorkerEventSink[ProcessInstance],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._spec = spec
         self._samples = samples
-        self._answers = answers
+        self._events = events
         self._loop = loop
 
     def __call__(self, instance: ProcessInstance) -> None:
@@ -219,7 +219,7 @@ class RestartWarmup:
     def _warm(self, instance: ProcessInstance, pid: int) -> None:
         try:
             warmup = Warmup(self._samples(), lambda: "" if _is_there(instance, pid) else "its process has ended")
-            WarmProcess(instance, self._spec, warmup, self._answers, self._loop).run()
+            WarmProcess(instance, self._spec, warmup, self._events, self._loop).run()
         except Exception as error:
             logger.warning("%s is not warm: %s", instance.name, error)
         # The server may have ended meanwhile.
@@ -229,7 +229,7 @@ class RestartWarmup:
     def _done(self, instance: ProcessInstance, pid: int) -> None:
         if _is_there(instance, pid):
             instance.problem = ""
-            self._answers.worker_ready(instance)
+            self._events.worker_ready(instance)
 
 
 def _is_there(instance: ProcessInstance, pid: int) -> bool:

@@ -33,14 +33,14 @@ class Gate:
     ) -> None:
         self._keys = keys
         self._kind = kind
-        self._asked = {
+        self._required = {
             feature: (prefix + group.key, group.value.encode()) for group in restrictions for feature in group.features
         }
 
     @property
     def is_open(self) -> bool:
         """Whether every request passes."""
-        return self._keys is None and not self._asked
+        return self._keys is None and not self._required
 
     def admit(self, feature: str, headers: Mapping[str, str]) -> KnownKey | None:
         """Let a request for ``feature`` pass; returns the key that it counts for, if that key has a rate limit.
@@ -53,9 +53,9 @@ class Gate:
             RestrictedError: the header that opens the feature is missing, or has another value.
         """
         key = self._authenticate(feature, headers)
-        asked = self._asked.get(feature)
-        if asked is not None:
-            self._check_header(headers, *asked)
+        required = self._required.get(feature)
+        if required is not None:
+            self._check_header(headers, *required)
         return key if key is not None and key.is_limited else None
 
     def _authenticate(self, feature: str, headers: Mapping[str, str]) -> KnownKey | None:

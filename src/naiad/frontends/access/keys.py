@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from naiad.errors import OptionError, RateLimitError
 from naiad.frontends.access.rate import TokenBucket
-from naiad.options.api_key import FORM, ApiKey, read_api_key, repeated_keys
+from naiad.options.api_key import LINE_FORMAT, ApiKey, read_api_key, repeated_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -104,9 +104,11 @@ def _read_file(file: Path) -> list[ApiKey]:
         try:
             keys.append(read_api_key(line))
         except ValueError as error:
-            raise OptionError(f"{file}:{number}: {error}. Expected: {FORM}") from None
+            raise OptionError(f"{file}:{number}: {error}. Expected: {LINE_FORMAT}") from None
     if not keys:
-        raise OptionError(f"--api-key-file: {file} holds no key; expected lines with {FORM}, or leave the option out")
+        raise OptionError(
+            f"--api-key-file: {file} holds no key; expected lines with {LINE_FORMAT}, or leave the option out"
+        )
     return keys
 
 

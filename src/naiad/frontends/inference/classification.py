@@ -12,10 +12,10 @@ from naiad.wire.v2.classification import Classified, LargeClassesError
 def classify_off_loop(request: InferRequest, budget: RequestBudget, large: LargeClassesError) -> None:
     """Classify in a thread, then have ``request`` respond with the classes. ``budget`` counts the outputs meanwhile."""
 
-    def answer(outputs: Classified) -> None:
+    def succeed(outputs: Classified) -> None:
         request.respond(outputs, None)
 
     def fail(error: NaiadError) -> None:
         request.respond({}, error)
 
-    run_off_loop(large.classify, answer, fail, budget, large.held_bytes)
+    run_off_loop(large.classify, succeed, fail, budget, large.held_bytes)

@@ -56,7 +56,7 @@ class DeferredInputs(NamedTuple):
         return found
 
 
-def late_strings(request: InferRequest, spec: ModelSpec) -> DeferredInputs | None:
+def unvalidated_strings(request: InferRequest, spec: ModelSpec) -> DeferredInputs | None:
     """The inputs of a request that are not validated yet; None if there are none."""
     found = unchecked(request.inputs)
     return DeferredInputs((), found, spec, request.id) if found else None
@@ -126,7 +126,7 @@ def submit_when_read(
         then()
     else:
         # Reserves a place: a model that is unloaded meanwhile stays open until this request has ended.
-        model.expect()
+        model.reserve()
         run_off_loop(late.read, submit, fail, model.budget, size)
 
 

@@ -39,17 +39,17 @@ def run_off_loop(
     """
     budget.take(size)
     future = asyncio.get_running_loop().run_in_executor(None, work)
-    future.add_done_callback(partial(_tell, done, failed, partial(budget.let_go, size)))
+    future.add_done_callback(partial(_deliver, done, failed, partial(budget.release, size)))
 
 
-def _tell(
+def _deliver(
     done: Callable[[_Outcome], None],
     failed: Callable[[NaiadError], None],
-    let_go: Callable[[], None],
+    release: Callable[[], None],
     future: asyncio.Future[_Outcome],
 ) -> None:
     # Before the callback: it may submit the request, which counts the same bytes anew.
-    let_go()
+    release()
     # Only the end of the loop cancels it.
     if future.cancelled():
         return

@@ -39,15 +39,15 @@ class Planner(Generic[_Plan]):
         self.model = model
         self._kind = kind
         # Belongs to one loaded model: another one may have other inputs.
-        self._forms: dict[object, _Plan] = BoundedDict(MAX_PLANS)
+        self._plans: dict[object, _Plan] = BoundedDict(MAX_PLANS)
 
     def plan(self, header: InferHeader, offsets: Mapping[str, int]) -> _Plan:
         """The plan for a request, a cached one if there is one; arguments and errors as ``make``."""
-        form = header.form()
-        plan = self._forms.get(form)
+        key = header.plan_key()
+        plan = self._plans.get(key)
         if plan is None:
             plan = self._of_another_sequence(header) or self.make(header, offsets)
-            self._keep(form, plan, header)
+            self._keep(key, plan, header)
         return plan
 
     def _of_another_sequence(self, header: InferHeader) -> _Plan | None:
@@ -55,16 +55,16 @@ class Planner(Generic[_Plan]):
         if not header.sequence_id:
             return None
         # Each sequence has another id, so without this the first requests of every sequence are validated in full.
-        found = self._forms.get(header.form(of_any_sequence=True))
+        found = self._plans.get(header.plan_key(of_any_sequence=True))
         return None if found is None else found.in_sequence(header.sequence_id)
 
-    def _keep(self, form: object, plan: _Plan, header: InferHeader) -> None:
+    def _keep(self, key: object, plan: _Plan, header: InferHeader) -> None:
         # The key must be bounded: the inputs are the model's, but an output may be named any number of times.
-        if form is None or len(header.outputs or ()) > len(plan.outputs) or _has_long_names(plan.regions):
+        if key is None or len(header.outputs or ()) > len(plan.outputs) or _has_long_names(plan.regions):
             return
-        self._forms[form] = plan
+        self._plans[key] = plan
         if header.sequence_id:
-            self._forms[header.form(of_any_sequence=True)] = plan
+            self._plans[header.plan_key(of_any_sequence=True)] = plan
 
     def make(self, header: InferHeader, offsets: Mapping[str, int]) -> _Plan:
         """Check a request against its model and make the plan, which serves later ones with the same description.
@@ -79,7 +79,7 @@ class Planner(Generic[_Plan]):
         spec = self.model.spec
         wanted = header.outputs or []
         fit, names = check_request(spec, header.inputs, [o.name for o in wanted], header.id)
-        asked = {o.name: o.binary for o in wanted}
+        requested = {o.name: o.binary for o in wanted}
         inputs: list[BinaryInput] = []
         size = 0
         # As in ``check_request``: the reference checks the inputs in the reverse order, and reports the first error.
@@ -110,7 +110,7 @@ class Planner(Generic[_Plan]):
             ),
             OutputFormats(
                 {n: spec.outputs[n].dtype for n in names},
-                {n: asked.get(n, header.binary_default) if asked else header.binary_default for n in names},
+                {n: requested.get(n, header.binary_default) if requested else header.binary_default for n in names},
                 _classes(spec, {o.name: o.classification for o in wanted if o.classification}),
             ),
             inputs,

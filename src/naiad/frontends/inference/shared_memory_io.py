@@ -17,7 +17,7 @@ import numpy as np
 from naiad.errors import InternalError, NaiadError
 from naiad.execution.model.interface import ServingModel
 from naiad.frontends.inference.client_request import ClientRequest
-from naiad.frontends.inference.deferred_inputs import DeferredInputs, late_strings, read_region, unchecked
+from naiad.frontends.inference.deferred_inputs import DeferredInputs, read_region, unchecked, unvalidated_strings
 from naiad.frontends.inference.offload import run_off_loop
 from naiad.request import Array, InferRequest, memory_of, request_label
 from naiad.scheduling.admission import RequestBudget
@@ -156,7 +156,7 @@ def open_regions(request: InferRequest, registry: RegionRegistry, model: Serving
             request.inputs = dict(known.inputs)
             request.held_bytes = max(request.held_bytes, memory_of(request.inputs))
             return SharedMemoryIO(use, None)
-        late_too = late_strings(request, model.spec)
+        late_too = unvalidated_strings(request, model.spec)
         request.inputs = {**request.inputs, **known.inputs}
         request.held_bytes = max(request.held_bytes, memory_of(request.inputs))
         return SharedMemoryIO(use, late_too)

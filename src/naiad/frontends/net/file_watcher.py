@@ -51,7 +51,7 @@ class FileReloader:
         self._files: list[_Files] = []
         self._thread: threading.Thread | None = None
         self._wakes = threading.Event()
-        self._is_asked = False
+        self._is_requested = False
         self._is_closed = False
 
     def add(self, what: str, paths: Iterable[str], read: Callable[[], Apply]) -> None:
@@ -78,9 +78,9 @@ class FileReloader:
             self._thread = threading.Thread(target=self._run, args=[loop], name="naiad-files", daemon=True)
             self._thread.start()
 
-    def ask(self) -> None:
+    def reload(self) -> None:
         """Read all files again, whether they have changed or not."""
-        self._is_asked = True
+        self._is_requested = True
         self._wakes.set()
 
     def close(self) -> None:
@@ -95,12 +95,12 @@ class FileReloader:
             self._wakes.wait(self._look_s)
             if self._is_closed:
                 return
-            # Cleared before the flag is read: a call of ``ask`` in between is seen now or in the next round.
+            # Cleared before the flag is read: a call of ``reload`` in between is seen now or in the next round.
             self._wakes.clear()
-            is_asked, self._is_asked = self._is_asked, False
+            is_requested, self._is_requested = self._is_requested, False
             for files in self._files:
                 mark = tuple(map(_look, files.paths))
-                if is_asked or mark != files.mark:
+                if is_requested or mark != files.mark:
                     # Set before the reading: a change meanwhile is found by the next check, and a broken file is
                     # reported once.
                     files.mark = mark

@@ -31,14 +31,14 @@ class ServedConnection(Protocol):
 
     Attributes:
         quiet: seconds without an event; the listener's sweep counts it up.
-        patience: the quiet seconds after which ``check_time`` is called.
+        quiet_limit_s: the quiet seconds after which ``check_time`` is called.
     """
 
     quiet: int
-    patience: int
+    quiet_limit_s: int
 
     def check_time(self) -> None:
-        """Nothing happened for ``patience`` seconds."""
+        """Nothing happened for ``quiet_limit_s`` seconds."""
 
     def drain(self) -> None:
         """Take nothing new and close after the last response."""
@@ -105,7 +105,7 @@ class Listener:
         self._service = service
         self._connect = connect
         self._host = host
-        self._asked_port = port
+        self._configured_port = port
         self._port = port or 0
         self._option = option
         self._reuse_port = reuse_port
@@ -204,7 +204,7 @@ class Listener:
         self._service.age(passed_s)
         for connection in list(self._service.connections):
             connection.quiet += passed_s
-            if connection.quiet >= connection.patience:
+            if connection.quiet >= connection.quiet_limit_s:
                 connection.check_time()
 
     def _sweep_again(self) -> None:
@@ -218,7 +218,7 @@ class Listener:
         return await loop.create_server(self._connect, sock=opened, backlog=BACKLOG)
 
     async def _open_sockets(self, loop: asyncio.AbstractEventLoop) -> list[socket.socket]:
-        if self._asked_port is None:
+        if self._configured_port is None:
             return []
         host = bare_host(self._host)
         try:

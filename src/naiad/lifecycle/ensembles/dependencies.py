@@ -57,7 +57,7 @@ class EnsembleManager(Protocol):
 
     entries: dict[str, ModelEntry]
 
-    def is_under_way(self, name: str) -> bool:
+    def has_operation(self, name: str) -> bool:
         """Whether an operation on a model runs or is queued."""
 
     async def key_within(self, name: str, namespace: str) -> str:
@@ -92,7 +92,7 @@ class Ensembles:
         in_turn: one is loaded after the other.
 
     Attributes:
-        together: the leases on their members while they are loaded.
+        member_leases: the leases on their members while they are loaded.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Ensembles:
         graph: WaitGraph,
         in_turn: bool = False,
     ) -> None:
-        self.together = MemberLeases(in_turn, self.members_within, graph)
+        self.member_leases = MemberLeases(in_turn, self.members_within, graph)
         self._owner = owner
         self._keys = keys
         self._settings = settings
@@ -114,7 +114,7 @@ class Ensembles:
         # The ensembles as written: their configurations name the members without namespaces.
         self._written: WeakKeyDictionary[EnsembleModel, ModelSpec] = WeakKeyDictionary()
         # Models that were loaded for an ensemble, and not on request.
-        self._brought: set[str] = set()
+        self._loaded_for_ensembles: set[str] = set()
         self._is_looking = False
         self._loads: dict[asyncio.Task[None], str] = {}
 
@@ -146,12 +146,14 @@ class Ensembles:
             if asker.permit is not None:
                 # The loads of its members may need the permit.
                 asker.permit.release()
-            async with self.together.holding(asker.operation or Operation(name), map(self._keys.one_seen, members)):
+            async with self.member_leases.holding(
+                asker.operation or Operation(name), map(self._keys.one_seen, members)
+            ):
                 failures = await self._bring_all(name, members, asker)
                 model = self._make(name, version, spec, written, models, metrics, failures)
         # The members decide; the configuration need not say it, and callers are shown it.
         config.model_transaction_policy.decoupled = model.spec.decoupled
-        self.together.extend(name, map(self._keys.one_seen, members))
+        self.member_leases.extend(name, map(self._keys.one_seen, members))
         self._all.add(model)
         self._lacking.pop(name, None)
         return model, config
@@ -181,7 +183,7 @@ class Ensembles:
         """Whether all members serve, and no operation is under way that would change one."""
         for member in members:
             entry = self._entry(member)
-            if member == name or entry is None or entry.serving is None or self._owner.is_under_way(entry.name):
+            if member == name or entry is None or entry.serving is None or self._owner.has_operation(entry.name):
                 return False
         return True
 
@@ -210,7 +212,7 @@ class Ensembles:
             if member == name:
                 raise WaitsForItselfError(member)
             if await self._owner.load_member(member, asker):
-                self._brought.add(member)
+                self._loaded_for_ensembles.add(member)
         except WaitsForItselfError:
             raise CircularEnsembleError(
                 f"circular dependency between ensembles: {member} -> ... -> {name} -> {member}"
@@ -272,12 +274,12 @@ class Ensembles:
 
     def wanted(self, name: str) -> None:
         """Note that a model was requested: it stays when an ensemble is unloaded with its members."""
-        self._brought.discard(name)
+        self._loaded_for_ensembles.discard(name)
 
     def not_wanted(self, name: str) -> None:
         """Note that a model is unloaded on request: it is not loaded again by itself."""
         self._lacking.pop(name, None)
-        self._brought.discard(name)
+        self._loaded_for_ensembles.discard(name)
 
     def on_serving(self, model: LoadedVersion) -> None:
         """Look at the ensembles soon: a member may have come."""
@@ -303,7 +305,7 @@ class Ensembles:
     def look(self, but: Collection[str] = ()) -> None:
         """Unload ensembles that lost a member, and reload those whose members serve again, except ``but``."""
         self._is_looking = False
-        while self._renew_all():
+        while self._refresh_all():
             # Ensembles may be members of others.
             continue
         for name in self._with_others().difference(but):
@@ -330,7 +332,7 @@ class Ensembles:
             entry.name
             for entry, _, model in self._serving()
             if namespace_of(entry.name)
-            and not self._owner.is_under_way(entry.name)
+            and not self._owner.has_operation(entry.name)
             and set(members_of(self._with_own(entry.name, self._written[model]))) - set(members_of(model.spec))
             & self._owner.entries.keys()
         }
@@ -349,7 +351,7 @@ class Ensembles:
         """Whether an ensemble could be loaded with the models that are there."""
         return self._problem(spec) is None
 
-    def misfit(self, name: str) -> str:
+    def mismatch(self, name: str) -> str:
         """Why an ensemble does not fit the models of its steps, which all serve; "" where loading it may help."""
         written = self._lacking.get(name)
         problem = None if written is None else self._problem(self._with_own(name, written))
@@ -380,12 +382,12 @@ class Ensembles:
             found.append(serving[max(serving) if step.version is None else step.version].spec)
         return found
 
-    def _renew_all(self) -> bool:
+    def _refresh_all(self) -> bool:
         """Renew ensembles whose members have changed, and unload those that cannot run; whether one has changed."""
         for entry, version, model in list(self._serving()):
             try:
                 self._check(model.spec, {})
-                if model.renew():
+                if model.refresh_members():
                     # Ensembles of which it is a member have to be renewed too.
                     return True
             except NaiadError as error:
@@ -407,7 +409,7 @@ class Ensembles:
         """Unload models that were loaded for an ensemble only, unless another ensemble needs them."""
         for name in sorted(names):
             needed = {member for _, _, model in self._serving() for member in members_of(model.spec)}
-            if name in self._brought and name not in needed:
+            if name in self._loaded_for_ensembles and name not in needed:
                 # Before the unload, which leaves it without members.
                 inner = self.members_of_entry(name)
                 await self._owner.unload_member(name)

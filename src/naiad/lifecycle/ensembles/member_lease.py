@@ -73,9 +73,9 @@ class MemberLeases:
         found = set(members)
         for lease in self._running:
             if ensemble in lease.members:
-                self._hold(lease, found - lease.members)
+                self._add_members(lease, found - lease.members)
 
-    def _hold(self, lease: _Lease, members: Iterable[str]) -> None:
+    def _add_members(self, lease: _Lease, members: Iterable[str]) -> None:
         found = {*members}.union(*map(self._within, members))
         lease.members |= found
         for name in found:
@@ -90,7 +90,7 @@ class MemberLeases:
             # Now, and not when its task resumes: the graph must not show a wait that is over.
             lease.edges.close()
             lease.edges.enter_context(self._graph.noting(self, lease.operation))
-            self._hold(lease, set(lease.members))
+            self._add_members(lease, set(lease.members))
             lease.begins.set()
 
     def _may_begin(self, lease: _Lease) -> bool:

@@ -132,7 +132,7 @@ class InstanceGroupUpdate:
     async def _undo(self, change: _Change) -> None:
         coming = change.regrouping.coming
         await in_thread(end, coming)
-        change.model.let_go(coming)
+        change.model.forget(coming)
         change.model.stay_with(change.before)
 
     def _switch(self, entry: ModelEntry, change: _Change) -> list[asyncio.Task[None]]:
@@ -157,7 +157,7 @@ class InstanceGroupUpdate:
         instance.when_idle(idle.set)
         await idle.wait()
         await in_thread(end, [instance])
-        model.let_go([instance])
+        model.forget([instance])
 
     def close(self) -> None:
         """Stop waiting for instances that leave: their models end them."""

@@ -168,7 +168,7 @@ def _serve(
     version.model, version.config, version.folder = model, config, found.folder
     if found.folder is not None:
         # Each version holds the folder until it is closed: the last one has it removed.
-        found.folder.hold()
+        found.folder.lease()
     version.become(ModelState.READY)
     logger.info(
         "successfully loaded '%s' version %d: %s, %d instance(s), %.2f s",

@@ -49,16 +49,16 @@ class Waiting:
         caller: the model that made the request, as a call within a request of its own; "" for clients.
     """
 
-    __slots__ = ("_demand", "_go_on", "_name", "_size", "_timer", "caller")
+    __slots__ = ("_demand", "_done", "_name", "_size", "_timer", "caller")
 
     def __init__(
-        self, demand: LoadOnDemand, name: str, size: int, go_on: Done, timer: asyncio.TimerHandle, caller: str
+        self, demand: LoadOnDemand, name: str, size: int, done: Done, timer: asyncio.TimerHandle, caller: str
     ) -> None:
         self.caller = caller
         self._demand = demand
         self._name = name
         self._size = size
-        self._go_on = go_on
+        self._done = done
         self._timer = timer
 
     @property
@@ -75,7 +75,7 @@ class Waiting:
         """Resume the request, which was removed before: with None when the model serves, or with an error."""
         self._timer.cancel()
         try:
-            self._go_on(error)
+            self._done(error)
         except Exception:
             # A request that fails must not keep the others from their responses.
             logger.exception("a request that waited for model '%s' failed", self._name)
@@ -124,8 +124,8 @@ class LoadOnDemand:
         """Whether ``wait`` would have the model loaded."""
         return name not in self._withheld and self._loader.is_loadable(name)
 
-    def wait(self, name: str, size: int, go_on: Callable[[NaiadError | None], None], caller: str = "") -> Waiting:
-        """Load a model; ``go_on`` is called once, later: with None when it serves, or with an error.
+    def wait(self, name: str, size: int, done: Callable[[NaiadError | None], None], caller: str = "") -> Waiting:
+        """Load a model; ``done`` is called once, later: with None when it serves, or with an error.
 
         ``size`` is how many bytes the request holds, ``caller`` the model that made it, if one did.
 
@@ -142,7 +142,7 @@ class LoadOnDemand:
                 "already: try again later"
             )
         timer = loop.call_later(self._wait_s, self._expire, name)
-        waiting = Waiting(self, name, size, go_on, timer, caller)
+        waiting = Waiting(self, name, size, done, timer, caller)
         self._waiting.setdefault(name, {})[waiting] = None
         self._bytes += size
         for waiter in _waiters(name, caller):

@@ -34,7 +34,7 @@ class ModelLoader(Protocol):
 class CallableModels(ModelDirectory, Protocol):
     """The directory of models that models call, with the caller's name for a wait; the engine."""
 
-    def wait_for_model(self, error: NaiadError, size: int, go_on: Done, caller: str = "") -> ModelWait | None: ...
+    def wait_for_model(self, error: NaiadError, size: int, done: Done, caller: str = "") -> ModelWait | None: ...
 
 
 class RequestingVersion:

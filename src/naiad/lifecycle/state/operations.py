@@ -17,7 +17,7 @@ from naiad.lifecycle.state.wait_graph import OperationsOn, WaitCycleError, WaitG
 
 MAX_WAITING: Final = 64
 """How many operations of one model may be queued before another request is refused."""
-MAX_TOGETHER: Final = 1024
+MAX_REQUESTED: Final = 1024
 """How many requested operations of all models may run and be queued."""
 
 
@@ -29,15 +29,15 @@ class Operation:
     """A load or an unload of one model, from its request to its end.
 
     Attributes:
-        is_asked: a caller or a model requested it; the server began it by itself otherwise.
+        is_requested: a caller or a model requested it; the server began it by itself otherwise.
         not_wanted: why its result is not needed any more, "" while it is. Read in loading threads.
     """
 
-    __slots__ = ("is_asked", "is_first", "name", "not_wanted")
+    __slots__ = ("is_first", "is_requested", "name", "not_wanted")
 
-    def __init__(self, name: str, is_asked: bool = True) -> None:
+    def __init__(self, name: str, is_requested: bool = True) -> None:
         self.name = name
-        self.is_asked = is_asked
+        self.is_requested = is_requested
         self.not_wanted = ""
         self.is_first = asyncio.Event()
 
@@ -61,14 +61,14 @@ class Operations:
     def __init__(self, graph: WaitGraph | None = None) -> None:
         self.graph = graph or WaitGraph()
         self._queues: dict[str, deque[Operation]] = {}
-        self._asked = 0
+        self._requested = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_closed = False
 
     @asynccontextmanager
     async def turn(
-        self, name: str, asker: Operation | None = None, undoes: bool = False, is_asked: bool = True
+        self, name: str, asker: Operation | None = None, undoes: bool = False, is_requested: bool = True
     ) -> AsyncIterator[Operation]:
         """Wait until all earlier operations on the model ``name`` are over; inside, no other one on it runs.
 
@@ -87,7 +87,7 @@ class Operations:
                     edges.enter_context(self.graph.waiting(asker, OperationsOn(name)))
                 except WaitCycleError:
                     raise _waits_for_itself(name, asker) from None
-            operation = self._enter(name, is_asked)
+            operation = self._enter(name, is_requested)
             # Runs after the edge below is removed: the next operation then finds no trace of this one.
             edges.callback(self._leave, operation)
             edges.enter_context(self.graph.noting(OperationsOn(name), operation))
@@ -139,18 +139,18 @@ class Operations:
         # One may wait for memory.
         self.graph.notify()
 
-    def _enter(self, name: str, is_asked: bool) -> Operation:
+    def _enter(self, name: str, is_requested: bool) -> Operation:
         queue = self._queues.get(name, deque())
         # The server's own operations are not bounded: at the start there are as many as models.
-        if is_asked and (len(queue) >= MAX_WAITING or self._asked >= MAX_TOGETHER):
+        if is_requested and (len(queue) >= MAX_WAITING or self._requested >= MAX_REQUESTED):
             raise UnavailableError(
-                f"{len(queue)} operations on model '{name}' and {self._asked} on all models wait already: ask again "
-                "when some of them are over"
+                f"{len(queue)} operations on model '{name}' and {self._requested} on all models wait already: ask "
+                "again when some of them are over"
             )
-        operation = Operation(name, is_asked)
+        operation = Operation(name, is_requested)
         queue.append(operation)
         self._queues[name] = queue
-        self._asked += is_asked
+        self._requested += is_requested
         self._idle.clear()
         if queue[0] is operation:
             operation.is_first.set()
@@ -159,7 +159,7 @@ class Operations:
     def _leave(self, operation: Operation) -> None:
         queue = self._queues[operation.name]
         queue.remove(operation)
-        self._asked -= operation.is_asked
+        self._requested -= operation.is_requested
         if queue:
             queue[0].is_first.set()
         else:

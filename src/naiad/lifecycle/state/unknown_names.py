@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from naiad.lifecycle.state.model_table import ModelEntry
 
-MAX_STRAYS: Final = 256
+MAX_UNKNOWN: Final = 256
 """How many unknown models are remembered."""
 
 
@@ -22,18 +22,18 @@ class UnknownNames:
     Args:
         entries: all models.
         known: the names of the models in the repositories now.
-        is_under_way: whether an operation on a model runs or is queued, which needs its entry.
+        has_operation: whether an operation on a model runs or is queued, which needs its entry.
     """
 
     def __init__(
         self,
         entries: MutableMapping[str, ModelEntry],
         known: Callable[[], frozenset[str]],
-        is_under_way: Callable[[str], bool],
+        has_operation: Callable[[str], bool],
     ) -> None:
         self._entries = entries
         self._known = known
-        self._is_under_way = is_under_way
+        self._has_operation = has_operation
         self._unknown: OrderedDict[str, None] = OrderedDict()
 
     def note(self, name: str) -> None:
@@ -48,8 +48,8 @@ class UnknownNames:
                 self._unknown[other] = None
         if name in unknown:
             self._unknown[name] = None
-        while len(self._unknown) > MAX_STRAYS and (gone := next(filter(self._may_go, self._unknown), None)):
+        while len(self._unknown) > MAX_UNKNOWN and (gone := next(filter(self._may_go, self._unknown), None)):
             del self._unknown[gone], self._entries[gone]
 
     def _may_go(self, name: str) -> bool:
-        return self._entries[name].is_empty and not self._is_under_way(name)
+        return self._entries[name].is_empty and not self._has_operation(name)

@@ -40,9 +40,9 @@ class RoutedModel:
     __slots__ = (
         "__weakref__",
         "_budget",
-        "_expected",
         "_is_closed",
         "_only",
+        "_reserved",
         "_sequences",
         "_shadow",
         "_shares",
@@ -74,7 +74,7 @@ class RoutedModel:
         self._versions = dict(versions)
         self._sequences = sequences
         self._shadow = shadow
-        self._expected = 0
+        self._reserved = 0
         self._is_closed = False
 
     @property
@@ -124,20 +124,20 @@ class RoutedModel:
         shadow = self._shadow
         return self._only or self._split.take(), shadow if shadow is not None and shadow.wants() else None
 
-    def expect(self) -> None:
+    def reserve(self) -> None:
         """Reserve a place for a request: a version of now will respond to it, whatever is loaded meanwhile."""
         # One place at each version stands for all expected requests: none has chosen its version yet.
-        if not self._expected:
+        if not self._reserved:
             for model in self._versions.values():
-                model.expect()
-        self._expected += 1
+                model.reserve()
+        self._reserved += 1
 
     def submit_reserved(self, request: InferRequest) -> None:
-        """Submit a request that was accepted with ``expect``."""
+        """Submit a request that was accepted with ``reserve``."""
         try:
             target, shadow = self._choose(request.options)
             # A place of its own, before the shared one is released: the version must not close in between.
-            target.expect()
+            target.reserve()
             if shadow is not None:
                 shadow.watch(request, target, target.submit_reserved)
                 return
@@ -148,8 +148,8 @@ class RoutedModel:
 
     def release(self) -> None:
         """Release the place of a request that was expected and does not come."""
-        self._expected -= 1
-        if self._expected:
+        self._reserved -= 1
+        if self._reserved:
             return
         for model in list(self._versions.values()):
             model.release()
@@ -159,10 +159,10 @@ class RoutedModel:
     def cancel(self, request: InferRequest) -> None:
         """Do nothing: a request refers to the version that it was handed to, and is cancelled there."""
 
-    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
+    def pause(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """Nothing: see ``cancel``."""
 
-    def go_on(self, request: InferRequest) -> None:
+    def resume(self, request: InferRequest) -> None:
         """Nothing: see ``cancel``."""
 
     def note_batches(self) -> None:
@@ -173,7 +173,7 @@ class RoutedModel:
     def close(self) -> None:
         """Accept nothing more, and release the versions once every expected request has come."""
         self._is_closed = True
-        if not self._expected:
+        if not self._reserved:
             self._forget()
 
     def _forget(self) -> None:

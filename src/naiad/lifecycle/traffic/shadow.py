@@ -65,7 +65,7 @@ class ShadowTraffic:
             self.statistics.in_flight -= 1
             raise
 
-    def answered(self, request: WatchedRequest, outputs: Mapping[str, Array] | None) -> None:
+    def responded(self, request: WatchedRequest, outputs: Mapping[str, Array] | None) -> None:
         """Send the copy of a watched request, which got ``outputs``, or an error where they are None."""
         if outputs is None:
             self.statistics.in_flight -= 1
@@ -147,11 +147,11 @@ class WatchedRequest(InferRequest):
         """Cancel the watched request at its target, since the caller gave up."""
         self._target.cancel(self)
 
-    def hold(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
+    def pause(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """Do nothing: requests to decoupled models are not watched."""
 
-    def go_on(self, request: InferRequest) -> None:
-        """Do nothing: see ``hold``."""
+    def resume(self, request: InferRequest) -> None:
+        """Do nothing: see ``pause``."""
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if self._request is not None:
@@ -159,7 +159,7 @@ class WatchedRequest(InferRequest):
             self._request.respond(outputs, error)
         if not self._is_over:
             self._is_over = True
-            self._traffic.answered(self, None if error is not None else outputs)
+            self._traffic.responded(self, None if error is not None else outputs)
 
 
 class _Copy(InferRequest):

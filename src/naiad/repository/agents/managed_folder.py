@@ -50,8 +50,8 @@ class ManagedFolder:
         # The load itself counts as a user.
         self._holders = 1
         self._serving = 0
-        self._is_kept = False
-        self._is_told = False
+        self._is_loaded = False
+        self._is_notified = False
         self._is_removed = False
 
     def load(self) -> None:
@@ -60,13 +60,13 @@ class ManagedFolder:
         Raises:
             ModelLoadError: an agent refuses the model. The agents called before it are notified with LOAD_FAIL.
         """
-        asked: list[_Engaged] = []
+        consulted: list[_Engaged] = []
         try:
             for engaged in self._agents:
-                self._ask(engaged)
-                asked.append(engaged)
+                self._consult(engaged)
+                consulted.append(engaged)
         except BaseException:
-            self._tell(Action.LOAD_FAIL, asked)
+            self._notify(Action.LOAD_FAIL, consulted)
             self._remove()
             raise
 
@@ -74,14 +74,14 @@ class ManagedFolder:
         """Release ``under``, the model's own temporary folder, together with this one."""
         self._under = under
 
-    def tried(self, is_kept: bool) -> None:
-        """End the load; ``is_kept`` says whether versions of it serve."""
-        self._is_kept = is_kept
+    def tried(self, is_loaded: bool) -> None:
+        """End the load; ``is_loaded`` says whether versions of it serve."""
+        self._is_loaded = is_loaded
         # Before the release, which may be the last one: agents see the end of a load before an unload.
-        self._tell(Action.LOAD_COMPLETE if is_kept else Action.LOAD_FAIL, self._agents)
+        self._notify(Action.LOAD_COMPLETE if is_loaded else Action.LOAD_FAIL, self._agents)
         self.release()
 
-    def hold(self) -> None:
+    def lease(self) -> None:
         """Count one more version that was loaded from the folder."""
         with self._lock:
             self._holders += 1
@@ -91,11 +91,11 @@ class ManagedFolder:
         """Note that a version is about to be closed."""
         with self._lock:
             self._serving -= 1
-            is_last = self._serving == 0 and self._is_kept and not self._is_told
-            self._is_told = self._is_told or is_last
+            is_last = self._serving == 0 and self._is_loaded and not self._is_notified
+            self._is_notified = self._is_notified or is_last
         # Outside the lock: an agent may take its whole time limit, and other versions close meanwhile.
         if is_last:
-            self._tell(Action.UNLOAD, self._agents)
+            self._notify(Action.UNLOAD, self._agents)
 
     def release(self) -> None:
         """Note that a version is closed."""
@@ -104,14 +104,14 @@ class ManagedFolder:
             is_last = self._holders == 0
         if not is_last:
             return
-        if self._is_kept:
+        if self._is_loaded:
             # All versions may have left before the load ended: ``leave`` could not know yet that the model was kept.
-            if not self._is_told:
-                self._tell(Action.UNLOAD, self._agents)
-            self._tell(Action.UNLOAD_COMPLETE, self._agents)
+            if not self._is_notified:
+                self._notify(Action.UNLOAD, self._agents)
+            self._notify(Action.UNLOAD_COMPLETE, self._agents)
         self._remove()
 
-    def _ask(self, engaged: _Engaged) -> None:
+    def _consult(self, engaged: _Engaged) -> None:
         try:
             found = self._act(Action.LOAD, engaged)
         except NaiadError:
@@ -131,7 +131,7 @@ class ManagedFolder:
             )
         self.path = Path(os.path.abspath(found))
 
-    def _tell(self, action: Action, agents: Sequence[_Engaged]) -> None:
+    def _notify(self, action: Action, agents: Sequence[_Engaged]) -> None:
         """Notify agents of an action that they cannot refuse; their exceptions go to the log."""
         for engaged in agents:
             try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MAX_READ: Final = 1 << 28
 """Bytes up to which a file is compared by its content. A larger file is compared by its size, times and inode."""
-_PIECE: Final = 1 << 20
+_CHUNK_BYTES: Final = 1 << 20
 
 FileState = tuple[int, int, int, int, int]
 """A file's size in bytes, its times of modification and of change in ns, its device and its inode."""
@@ -120,9 +120,9 @@ def _hash(path: str, state: FileState) -> bytes | FileState | None:
         # Bounded: a file that grows while it is read must not hold up the look. The last comparison finds the growth.
         left = state[0] + 1
         try:
-            while left > 0 and (piece := file.read(min(_PIECE, left))):
-                found.update(piece)
-                left -= len(piece)
+            while left > 0 and (chunk := file.read(min(_CHUNK_BYTES, left))):
+                found.update(chunk)
+                left -= len(chunk)
         except OSError:
             return state
         return found.digest() if _state(os.fstat(descriptor)) == state else None

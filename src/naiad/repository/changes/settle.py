@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 STILL_S: Final = 1.0
 """Seconds for which a model's files must not have changed."""
-PATIENCE_S: Final = 60.0
+MAX_WAIT_S: Final = 60.0
 """The longest wait for that, in seconds."""
 
 
@@ -27,12 +27,12 @@ def wait_until_still(catalog: Catalog, name: str, check_wanted: Callable[[], Non
         UnavailableError: the files kept changing for a minute.
         NaiadError: a repository cannot be read, or ``check_wanted`` raised it.
     """
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + MAX_WAIT_S
     while (left_s := _left(catalog, name)) > 0:
         check_wanted()
         if time.monotonic() + left_s > deadline:
             raise UnavailableError(
-                f"the files of model '{name}' have been changing for {PATIENCE_S:g} s: it is loaded once they lie still"
+                f"the files of model '{name}' have been changing for {MAX_WAIT_S:g} s: it is loaded once they lie still"
             )
         time.sleep(left_s)
 

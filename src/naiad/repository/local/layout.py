@@ -216,10 +216,10 @@ def _model_paths(repository: Path, problems: list[LayoutProblem], only: str | No
         problems.append(LayoutProblem("", repository, message, fatal=False))
     elif hint := hint_for_repository(repository, paths):
         problems.append(LayoutProblem("", repository, hint, fatal=False))
-    return [path for path in paths if _can_be_told(path, problems) and _is_folder(path, path.name, problems)]
+    return [path for path in paths if _has_utf8_name(path, problems) and _is_folder(path, path.name, problems)]
 
 
-def _can_be_told(path: Path, problems: list[LayoutProblem]) -> bool:
+def _has_utf8_name(path: Path, problems: list[LayoutProblem]) -> bool:
     """Whether a model of that name can be shown to callers: the protocols have texts in UTF-8 only."""
     try:
         path.name.encode()

@@ -22,7 +22,7 @@ FILE: Final = "file:"
 MAX_FILES: Final = 10_000
 """The most files of one request."""
 # Decoding holds the interpreter: after each piece other threads can run, the event loop above all.
-_PIECE: Final = 1 << 18
+_CHUNK_BYTES: Final = 1 << 18
 
 
 Content = bytes | str | memoryview
@@ -110,11 +110,11 @@ def decode(name: str, content: str | memoryview) -> Iterator[bytes]:
     rest = b""
     try:
         raw = memoryview(content.encode("ascii")) if isinstance(content, str) else content
-        for at in range(0, len(raw), _PIECE):
-            piece = rest + raw[at : at + _PIECE].tobytes().translate(None, b" \t\r\n")
+        for at in range(0, len(raw), _CHUNK_BYTES):
+            chunk = rest + raw[at : at + _CHUNK_BYTES].tobytes().translate(None, b" \t\r\n")
             # Base64 is decoded in groups of four characters: an incomplete group waits for the next piece.
-            end = len(piece) if at + _PIECE >= len(raw) else len(piece) // 4 * 4
-            yield base64.b64decode(piece[:end], validate=True)
-            rest = piece[end:]
+            end = len(chunk) if at + _CHUNK_BYTES >= len(raw) else len(chunk) // 4 * 4
+            yield base64.b64decode(chunk[:end], validate=True)
+            rest = chunk[end:]
     except (UnicodeEncodeError, binascii.Error) as error:
         raise UnusableFilesError(f"the content of '{name}' is not base64: {error}") from None

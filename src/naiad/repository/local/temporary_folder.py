@@ -22,10 +22,10 @@ class ModelFolder(Protocol):
     def path(self) -> Path:
         """The model's folder."""
 
-    def tried(self, is_kept: bool) -> None:
-        """Release the hold of the load that made it; ``is_kept`` says whether versions of it serve."""
+    def tried(self, is_loaded: bool) -> None:
+        """Release the hold of the load that made it; ``is_loaded`` says whether versions of it serve."""
 
-    def hold(self) -> None:
+    def lease(self) -> None:
         """Hold the folder for one more version."""
 
     def leave(self) -> None:
@@ -50,14 +50,14 @@ class TemporaryFolder:
         self._lock = threading.Lock()
         self._holders = 1
 
-    def tried(self, is_kept: bool) -> None:
+    def tried(self, is_loaded: bool) -> None:
         """Release the hold of the load that made it."""
         self.release()
 
     def leave(self) -> None:
         """Do nothing: no agent is notified."""
 
-    def hold(self) -> None:
+    def lease(self) -> None:
         """Count one more user."""
         with self._lock:
             self._holders += 1

@@ -134,25 +134,25 @@ class MlflowRepository:
         if found := _REGISTERED.fullmatch(self.uri.text):
             return self._registered(**found.groupdict())
         if found := _RUN.fullmatch(self.uri.text):
-            run = self._ask("runs/get", run_id=found["run"])
+            run = self._get("runs/get", run_id=found["run"])
             root = _text(run, self.uri, "run", "info", "artifact_uri")
             return Artifact(f"{root.rstrip('/')}/{found['path'].strip('/')}", 1)
         return Artifact(self.uri.text, 1)
 
     def _registered(self, name: str, version: str | None, alias: str | None) -> Artifact:
         if alias is not None:
-            found = self._ask("registered-models/alias", name=name, alias=alias)
+            found = self._get("registered-models/alias", name=name, alias=alias)
             version = _text(found, self.uri, "model_version", "version")
         elif version is None or not version.isdigit():
             version = self._latest(name, version or "latest")
-        found = self._ask("model-versions/get-download-uri", name=name, version=version)
+        found = self._get("model-versions/get-download-uri", name=name, version=version)
         # The text is the server's: a folder's version has at most 18 digits here.
         number = int(version) if version.isdigit() and len(version) < 19 else 0
         return Artifact(_text(found, self.uri, "artifact_uri"), max(1, number))
 
     def _latest(self, name: str, stage: str) -> str:
         """The newest version, or the newest of a stage."""
-        found = self._ask("registered-models/get", name=name).get("registered_model", {})
+        found = self._get("registered-models/get", name=name).get("registered_model", {})
         versions = [v for v in found.get("latest_versions", []) if isinstance(v, dict)]
         numbers = [
             int(v["version"])
@@ -164,7 +164,7 @@ class MlflowRepository:
             raise StoreError(f"'{self.uri}' has no version '{stage}': give a number, latest, a stage, or @alias")
         return str(max(numbers))
 
-    def _ask(self, method: str, **query: str) -> Mapping[str, Any]:
+    def _get(self, method: str, **query: str) -> Mapping[str, Any]:
         url = f"{self._base}{_API}/{method}?{urllib.parse.urlencode(query)}"
         try:
             return self._web.json(url, f"find '{self.uri}' with")

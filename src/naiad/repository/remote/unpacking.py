@@ -26,7 +26,7 @@ MAX_MEMBERS: Final = 100_000
 MAX_GROWTH: Final = 200
 """The growth of an archive that may be unpacked, for more than ``FREE_GROWTH`` bytes; models hardly shrink at all."""
 FREE_GROWTH: Final = 1 << 30
-_PIECE: Final = 1 << 20
+_CHUNK_BYTES: Final = 1 << 20
 _MAX_HEADER: Final = 4 << 20
 _COMPRESSED: Final[Mapping[bytes, Callable[[Path], Any]]] = {
     b"\x1f\x8b": partial(gzip.open, mode="rb"),
@@ -153,8 +153,8 @@ def _write(content: IO[bytes], target: Path, mode: int, limit: int, halt: Halt) 
     # O_EXCL: an archive with one name twice is refused.
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with open(descriptor, "wb") as file:
-        while written <= limit and (piece := content.read(_PIECE)):
-            file.write(piece)
-            written += len(piece)
+        while written <= limit and (chunk := content.read(_CHUNK_BYTES)):
+            file.write(chunk)
+            written += len(chunk)
             halt.check()
     return written

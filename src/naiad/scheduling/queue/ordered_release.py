@@ -17,7 +17,7 @@ class OrderedRelease:
         self._waiting: deque[InferRequest] = deque()
         self._ready: dict[InferRequest, Callable[[], None]] = {}
 
-    def expect(self, request: InferRequest) -> None:
+    def add(self, request: InferRequest) -> None:
         """Add a request: its response will leave after those of earlier requests."""
         self._waiting.append(request)
 

@@ -48,8 +48,8 @@ class SequenceBatcher(Protocol):
     def due(self, instance: int, now_ns: int) -> tuple[int, int]:
         """What ``take`` would decide, as ``Batcher.due``: how many requests, and when to decide again."""
 
-    def waits_for_more(self, instance: int, answered: int) -> bool:
-        """Whether to wait before ``take``: the callers of the ``answered`` sequences that have just run may send their
+    def waits_for_more(self, instance: int, completed: int) -> bool:
+        """Whether to wait before ``take``: the callers of the ``completed`` sequences that have just run may send their
         next requests at once."""
 
     def drain(self) -> list[InferRequest]:
@@ -88,10 +88,10 @@ class DirectBatcher:
             return 0, wake_ns
         return len(ready), 0
 
-    def waits_for_more(self, instance: int, answered: int) -> bool:
+    def waits_for_more(self, instance: int, completed: int) -> bool:
         # An empty row costs nearly as much as a full one, and most rows would be empty. As many requests as got
         # responses are enough: then two groups of callers take turns, and the instance is never idle.
-        return 0 < len(_ready(self.sequences.row(instance))) < answered
+        return 0 < len(_ready(self.sequences.row(instance))) < completed
 
     def drain(self) -> list[InferRequest]:
         return self.sequences.drain()
@@ -172,7 +172,7 @@ class OldestBatcher:
             return queue.due(wake_ns)
         return count, wake_ns
 
-    def waits_for_more(self, instance: int, answered: int) -> bool:
+    def waits_for_more(self, instance: int, completed: int) -> bool:
         # The delay of the dynamic batcher covers this.
         return False
 

@@ -213,7 +213,7 @@ class Family:
         metric.holders += 1
         return metric
 
-    def give_back(self, metric: CustomMetric) -> None:
+    def release(self, metric: CustomMetric) -> None:
         """End one use of a metric. The last one removes it."""
         metric.holders -= 1
         if not metric.holders:
@@ -282,7 +282,7 @@ class CustomMetrics:
         family.holders += 1
         return family
 
-    def give_back(self, family: Family) -> None:
+    def release(self, family: Family) -> None:
         """End one use of a family, after those of its metrics. The last one removes it."""
         family.holders -= 1
         if not family.holders:

@@ -115,10 +115,10 @@ class TraceWriter:
         while (item := self._thread.items.get()) is not None:
             self._attempt(self._take, *item)
             if self._thread.items.empty():
-                self._thread.tell_dropped()
+                self._thread.log_dropped()
         if self._whole is not None:
             self._attempt(self._whole.close)
-        self._thread.tell_dropped()
+        self._thread.log_dropped()
 
     def _attempt(self, step: Callable[..., None], *arguments: object) -> None:
         """A failing disk is logged once, until a write succeeds again."""

@@ -161,7 +161,7 @@ class SpanExport:
             size = self._settings.max_batch
             for begin in range(0, len(spans), size):
                 self._send(exporter, spans[begin : begin + size])
-            self._thread.tell_dropped()
+            self._thread.log_dropped()
         exporter.shutdown()
 
     def _collect(self) -> tuple[list[Trace], bool]:

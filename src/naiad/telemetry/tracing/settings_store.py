@@ -178,14 +178,14 @@ class Tracing:
         if self._writer is not None:
             self._writer.close(timeout_s)
 
-    def _replace(self, own: dict[str, dict[str, Any]], renewed: set[str]) -> None:
+    def _replace(self, own: dict[str, dict[str, Any]], changed: set[str]) -> None:
         everywhere = replace(self._start, **own.get(_ALL, {}))
         settings = {_ALL: everywhere} | {model: replace(everywhere, **values) for model, values in own.items()}
         for found in settings.values():
             self._check(found)
         before, self._settings, self._own = self._settings, settings, own
         for scope in before.keys() | settings.keys():
-            if scope in renewed or before.get(scope) != settings.get(scope):
+            if scope in changed or before.get(scope) != settings.get(scope):
                 self._update_sampler(scope)
         self.when_changed()
 

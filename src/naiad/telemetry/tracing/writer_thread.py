@@ -60,7 +60,7 @@ class TraceThread(Generic[Item]):
 
     # In the thread
 
-    def tell_dropped(self) -> None:
+    def log_dropped(self) -> None:
         """Log how many traces have been dropped since the last time."""
         if self._dropped:
             # Without a lock: a drop at this moment may be missed, which costs one in a number of the log.

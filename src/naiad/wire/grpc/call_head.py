@@ -29,7 +29,7 @@ class CallHead:
         metadata: all header fields of the caller; the values of names in ``-bin`` in base64, as they came.
         timeout_ns: how long the caller waits; ``NO_TIMEOUT`` without a timeout field.
         encoding: of request messages that are marked as compressed.
-        answer_encoding: the encoding for compressed responses that the caller accepts.
+        response_encoding: the encoding for compressed responses that the caller accepts.
         http_status: not 200 when this is no gRPC call at all.
         status, text: not OK when the head itself is wrong.
     """
@@ -38,7 +38,7 @@ class CallHead:
     metadata: Mapping[str, str]
     timeout_ns: int = NO_TIMEOUT
     encoding: str = IDENTITY
-    answer_encoding: str = IDENTITY
+    response_encoding: str = IDENTITY
     http_status: int = 200
     status: Status = Status.OK
     text: str = ""
@@ -59,8 +59,8 @@ def parse_call_head(head: Http2RequestHead) -> CallHead:
     timeout_ns = _timeout_ns(headers.get("grpc-timeout"))
     if timeout_ns is None:
         status, text = Status.INTERNAL, f"grpc-timeout is malformed: {headers['grpc-timeout'][:40]!r}"
-    answer_encoding = best_encoding(headers.get("grpc-accept-encoding", ""))
-    return CallHead(head.path, headers, timeout_ns or 0, encoding, answer_encoding, 200, status, text)
+    response_encoding = best_encoding(headers.get("grpc-accept-encoding", ""))
+    return CallHead(head.path, headers, timeout_ns or 0, encoding, response_encoding, 200, status, text)
 
 
 def _timeout_ns(value: str | None) -> int | None:

@@ -87,7 +87,7 @@ class RequestHead:
             digits; None when absent.
         handler: the application's handler of the request; None until the connection has looked it up.
         plain: a complete response can be written as it was encoded (HTTP/1.1, keep-alive, not HEAD).
-        answered_with: header lines for every response, each with its line break in front; see ``add_to_answers``.
+        extra_fields: header lines for every response, each with its line break in front; see ``add_response_fields``.
         refused: the response does not depend on the body, so a body that would take memory is not awaited; set with the
             handler.
         raw: the head's own bytes, with the empty line that ends it.
@@ -96,10 +96,10 @@ class RequestHead:
     """
 
     __slots__ = (
-        "answered_with",
         "chunked",
         "content_length",
         "expect_continue",
+        "extra_fields",
         "handler",
         "headers",
         "inference_header_length",
@@ -135,13 +135,13 @@ class RequestHead:
         self.inference_header_length = _inference_header_length(headers)
         self.handler: Any = None
         self.plain = self.keep_alive and version == (1, 1) and method != "HEAD"
-        self.answered_with = b""
+        self.extra_fields = b""
         self.refused = False
         special = self.chunked or self.expect_continue or not self.keep_alive
         self.raw = raw
         self.request_bytes = len(raw) + (_NEVER_WHOLE if special else self.content_length or 0)
 
-    def add_to_answers(self, fields: Sequence[tuple[str, str]]) -> None:
+    def add_response_fields(self, fields: Sequence[tuple[str, str]]) -> None:
         """Add header ``fields`` to the response of every request with this head, whichever handler sends it.
 
         Call this before the first such request is handled.
@@ -152,7 +152,7 @@ class RequestHead:
         lines = "".join(f"\r\n{name}: {value}" for name, value in fields).encode("latin-1")
         if lines.count(b"\n") != len(fields) or lines.count(b"\r") != len(fields):
             raise ValueError(f"response header with a line break: {_shown(lines)}")
-        self.answered_with += lines
+        self.extra_fields += lines
         self.plain = False
 
 

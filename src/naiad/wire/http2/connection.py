@@ -44,7 +44,7 @@ refused while it reads nothing: requests would turn into an endless backlog of r
 _OVERLOADED: Final = -1
 # Empty CONTINUATION frames would never exceed the bytes that a block may have.
 MAX_CONTINUATIONS: Final = 32
-_DIRECT_BYTES: Final = 1 << 15
+_IN_PLACE_BYTES: Final = 1 << 15
 _HTTP1_REQUEST = re.compile(rb"[A-Z]{3,16} [/*h]")
 
 OpenStream = Callable[["Http2Connection", int, Http2RequestHead], Stream]
@@ -82,15 +82,15 @@ class Http2Connection(ConnectionControl):
 
     Attributes:
         unread: received bytes that are not processed yet.
-        refused: the peer spoke HTTP/1 and got ``http1_answer``.
+        refused: the peer spoke HTTP/1 and got ``http1_response``.
     """
 
     __slots__ = (
         "_block",
         "_buffer",
-        "_direct",
         "_greeted",
-        "_http1_answer",
+        "_http1_response",
+        "_in_place",
         "_max_streams",
         "_open",
         "_partial",
@@ -110,7 +110,7 @@ class Http2Connection(ConnectionControl):
         find_route: Callable[[Http2RequestHead], Any],
         wake: Callable[[], None],
         max_streams: int,
-        http1_answer: bytes = b"",
+        http1_response: bytes = b"",
     ) -> None:
         super().__init__(wake)
         self._buffer = buffer
@@ -122,11 +122,11 @@ class Http2Connection(ConnectionControl):
         self._started = self._greeted = False
         self._block: _Block | None = None
         self._partial: _Partial | None = None
-        self._direct = False
+        self._in_place = False
         self._unacknowledged = 0
         self.unread = bytearray()
         self.refused = False
-        self._http1_answer = http1_answer
+        self._http1_response = http1_response
 
     def forget_heads(self) -> None:
         """Look up the route of each further request again."""
@@ -141,18 +141,18 @@ class Http2Connection(ConnectionControl):
     def is_within_large_frame(self) -> bool:
         """Whether the next bytes are data that may be received straight into a message."""
         partial = self._partial
-        return partial is not None and partial.left >= _DIRECT_BYTES
+        return partial is not None and partial.left >= _IN_PLACE_BYTES
 
     # Receiving
 
     def target(self, sizehint: int = -1) -> memoryview:
         """Where the next bytes are to go: the shared buffer, or straight into a message."""
         partial = self._partial
-        self._direct = False
-        if partial is not None and partial.left >= _DIRECT_BYTES and partial.stream is not None:
+        self._in_place = False
+        if partial is not None and partial.left >= _IN_PLACE_BYTES and partial.stream is not None:
             memory = partial.stream.target()
             if memory is not None:
-                self._direct = True
+                self._in_place = True
                 # No further than this frame: the head of the next one must not get into the message.
                 return memory[: partial.left]
         return self._view
@@ -207,7 +207,7 @@ class Http2Connection(ConnectionControl):
             unread = self.unread + self._view[:size]
             self.unread = unread[self._parse(unread, 0, len(unread)) :]
             return
-        if self._direct:
+        if self._in_place:
             # Counted first: with the last part the request is complete, which ``advance`` looks at.
             self._count_part(partial, size)
             if partial.stream is not None:
@@ -302,10 +302,10 @@ class Http2Connection(ConnectionControl):
             return 0
         if not buffer.startswith(PREFACE):
             # A client of HTTP/1 could not read a GOAWAY.
-            if self._http1_answer and _HTTP1_REQUEST.match(buffer, 0, size):
+            if self._http1_response and _HTTP1_REQUEST.match(buffer, 0, size):
                 self.refused = self.failed = True
                 self.failure = "the peer speaks HTTP/1"
-                self.out.append(self._http1_answer)
+                self.out.append(self._http1_response)
                 return size
             raise Http2ConnectionError(
                 Http2ErrorCode.PROTOCOL_ERROR, "the connection does not begin with HTTP/2's preface"

@@ -81,9 +81,9 @@ class OutboundQueue:
         self.unfinished: set[int] = set()
         self.wake = wake
 
-    def write(self, piece: bytes) -> None:
+    def write(self, frames: bytes) -> None:
         """Send encoded frames that need no window."""
-        self.out.append(piece)
+        self.out.append(frames)
         if not self.inside:
             self.wake()
 

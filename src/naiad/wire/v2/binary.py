@@ -9,7 +9,7 @@ from naiad.bounded_dict import BoundedDict
 from naiad.request import Array
 from naiad.wire.v2.json import encode_numbers
 from naiad.wire.v2.plan import MAX_HEADS, InferPlan
-from naiad.wire.v2.response import answer_head, model_head, output_head
+from naiad.wire.v2.response import model_head, output_head, response_opening
 
 MAX_CACHED_ID = 256
 _ID_OPENING = b'{"id":"'
@@ -54,7 +54,7 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
     ``in_json``: every output is sent inside the JSON of the response, and has numbers.
     """
 
-    __slots__ = ("_json_texts", "_placed_answers", "in_json")
+    __slots__ = ("_json_texts", "_placed_responses", "in_json")
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -71,15 +71,17 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
         # By the shapes of the outputs: the text before the data of each; none where the outputs are large.
         self._json_texts: dict[object, list[bytes]] = BoundedDict(MAX_HEADS)
         # By the shapes of the outputs: a response without an id, and the text after an id.
-        self._placed_answers: dict[object, tuple[bytes, bytes]] = BoundedDict(MAX_HEADS)
+        self._placed_responses: dict[object, tuple[bytes, bytes]] = BoundedDict(MAX_HEADS)
 
     def _begin_heads(self) -> None:
         super()._begin_heads()
         # New ones, because the copy of a plan shares those of its original, and texts contain the version.
-        self._placed_answers = BoundedDict(MAX_HEADS)
+        self._placed_responses = BoundedDict(MAX_HEADS)
         self._json_texts = BoundedDict(MAX_HEADS)
 
-    def json_answer(self, request_id: str, outputs: Mapping[str, Array], large_bytes: int) -> bytes | list[Any] | None:
+    def encode_json_response(
+        self, request_id: str, outputs: Mapping[str, Array], large_bytes: int
+    ) -> bytes | list[Any] | None:
         """A whole response whose outputs are all ``in_json``; ``request_id`` needs no escapes in JSON.
 
         None when an output is missing or has another datatype than configured, or when they have ``large_bytes``.
@@ -116,7 +118,7 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
         self._json_texts[key] = texts
         return texts
 
-    def placed_answer(self, request_id: str, outputs: Mapping[str, Array]) -> bytes | None:
+    def encode_placed_response(self, request_id: str, outputs: Mapping[str, Array]) -> bytes | None:
         """A whole response whose outputs are all in shared memory; None when another output is among them.
 
         ``outputs`` have the configured datatypes.
@@ -127,19 +129,19 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
             key = tuple([outputs[name].shape for name in self.outputs])
         except KeyError:
             return None
-        cached = self._placed_answers.get(key) or self._make_placed(key)
+        cached = self._placed_responses.get(key) or self._make_placed(key)
         if not request_id:
             return cached[0]
-        json = b"%s%s" % (answer_head(request_id), cached[1])
+        json = b"%s%s" % (response_opening(request_id), cached[1])
         return _JSON_HEAD % len(json) + json
 
     def _make_placed(self, key: Sequence[tuple[int, ...]]) -> tuple[bytes, bytes]:
         texts = [output_head(n, self.dtypes[n], shape) + b"}" for n, shape in zip(self.outputs, key, strict=True)]
         rest = model_head(self.model, self.version) + b",".join(texts) + b"]}"
-        cached = self._placed_answers[key] = (_JSON_HEAD % (len(rest) + 1) + b"{" + rest, rest)
+        cached = self._placed_responses[key] = (_JSON_HEAD % (len(rest) + 1) + b"{" + rest, rest)
         return cached
 
-    def answer(self, request_id: str, outputs: Mapping[str, Array]) -> bytes | list[Any]:
+    def encode_response(self, request_id: str, outputs: Mapping[str, Array]) -> bytes | list[Any]:
         """A whole ``plain`` response: in one piece when it is small, else its head and its tensors without a copy.
 
         Raises:

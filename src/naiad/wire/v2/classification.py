@@ -27,7 +27,7 @@ MAX_TEXTS: Final = 1 << 20
 _ELEMENTS_PER_TEXT: Final = 32
 _TEXTS_PER_ROW: Final = 16
 _HALF_BYTES: Final = 2
-_PIECE: Final = 1 << 20
+_CHUNK_BYTES: Final = 1 << 20
 
 
 class UnclassifiableError(InvalidArgumentError):
@@ -158,8 +158,8 @@ def _candidates(values: Array, count: int) -> Array:
     found = [np.flatnonzero(values > least)]
     missing = count - found[0].size
     # In pieces, since nearly all values may be equal.
-    for start in range(0, values.size, _PIECE):
-        equal = np.flatnonzero(values[start : start + _PIECE] == least)[:missing] + start
+    for start in range(0, values.size, _CHUNK_BYTES):
+        equal = np.flatnonzero(values[start : start + _CHUNK_BYTES] == least)[:missing] + start
         found.append(equal)
         missing -= equal.size
         if not missing:

@@ -82,7 +82,7 @@ class InferHeader:
         """``sequence_start`` and ``sequence_end`` as ``RequestOptions`` has them."""
         return SEQUENCE_START * self.sequence_start | SEQUENCE_END * self.sequence_end
 
-    def form(self, of_any_sequence: bool = False) -> tuple[object, ...] | None:
+    def plan_key(self, of_any_sequence: bool = False) -> tuple[object, ...] | None:
         """The parts of the request that decide whether and how it fits a model: all but id and data. None with
         parameters.
 

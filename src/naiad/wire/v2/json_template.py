@@ -98,13 +98,13 @@ class Templates:
             return
         if any(given.data is None or not given.elements for given in header.inputs):
             return
-        pieces = _split(body, start, len(header.inputs))
-        if pieces is None or sum(map(len, pieces)) > MAX_PLAN_KEY:
+        texts = _split(body, start, len(header.inputs))
+        if texts is None or sum(map(len, texts)) > MAX_PLAN_KEY:
             return
         # Without escapes each member "data" shows as such. There are as many as inputs, and each input has one.
-        if any(b"\\" in piece or _ANOTHER_ID.search(piece) for piece in pieces):
+        if any(b"\\" in text or _ANOTHER_ID.search(text) for text in texts):
             return
-        self._add(_Template(start > 0, pieces, header.inputs, plan))
+        self._add(_Template(start > 0, texts, header.inputs, plan))
 
     def _find(self, body: Body, start: int) -> tuple[_Template | None, list[slice] | None]:
         """A template that a request fits, and where its data are."""
@@ -137,9 +137,9 @@ class _Template:
 
     __slots__ = ("_between", "_closing", "_has_id", "_readers", "opening", "plan", "tensor_bytes")
 
-    def __init__(self, has_id: bool, pieces: Sequence[bytes], inputs: Sequence[InputHeader], plan: BinaryPlan) -> None:
+    def __init__(self, has_id: bool, texts: Sequence[bytes], inputs: Sequence[InputHeader], plan: BinaryPlan) -> None:
         self._has_id = has_id
-        self.opening, *self._between, self._closing = pieces
+        self.opening, *self._between, self._closing = texts
         self._readers = [(given.name, _reader_of(given)) for given in inputs]
         self.plan = plan
         sizes = [given.elements * given.dtype.itemsize for given in inputs]
@@ -240,14 +240,14 @@ def _cut_id(body: Body) -> tuple[str, int]:
 
 def _split(body: Body, start: int, count: int) -> list[bytes] | None:
     """The text around the lists of all members "data"; None where there are not ``count``, or one is unusual."""
-    pieces: list[bytes] = []
+    texts: list[bytes] = []
     while (key := _DATA_KEY.search(body, start)) is not None:
-        found = _LIST.match(body, key.end()) if len(pieces) < count else None
+        found = _LIST.match(body, key.end()) if len(texts) < count else None
         if found is None or not _is_json(found[0]):
             return None
-        pieces.append(bytes(body[start : key.end()]))
+        texts.append(bytes(body[start : key.end()]))
         start = found.end()
-    return [*pieces, bytes(body[start:])] if len(pieces) == count else None
+    return [*texts, bytes(body[start:])] if len(texts) == count else None
 
 
 def _is_json(text: Body) -> bool:

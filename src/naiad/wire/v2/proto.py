@@ -155,7 +155,7 @@ class ProtoResponseHead:
         return parts
 
 
-Answer = tuple[Sequence[Any], int]
+EncodedMessage = tuple[Sequence[Any], int]
 """A message: its parts, and the sum of their bytes."""
 
 
@@ -164,7 +164,7 @@ class ProtoPlan(InferPlan[ProtoResponseHead]):
 
     __slots__ = ()
 
-    def answer(self, request_id: str, outputs: Mapping[str, Array]) -> Answer:
+    def encode_response(self, request_id: str, outputs: Mapping[str, Array]) -> EncodedMessage:
         """A ``ModelInferResponse``, without a copy of the tensors. Missing outputs are left out.
 
         Raises:
@@ -186,7 +186,7 @@ class ProtoPlan(InferPlan[ProtoResponseHead]):
         text = head.before + id_field + head.after
         return head.parts(text, tensors), _checked(head.size + len(id_field))
 
-    def streamed(self, request_id: str, outputs: Mapping[str, Array], final: bool = True) -> Answer:
+    def streamed(self, request_id: str, outputs: Mapping[str, Array], final: bool = True) -> EncodedMessage:
         """A ``ModelStreamInferResponse`` with the same content; ``final``: no further response follows for the request.
 
         Raises:
@@ -252,7 +252,7 @@ class ProtoPlan(InferPlan[ProtoResponseHead]):
         described = [output_field(name, dtype, array.shape) for name, array, dtype in found]
         return ProtoResponseHead(self._opening(), parameters + b"".join(described), [len(t) for t in tensors]), tensors
 
-    def ended(self, request_id: str) -> Answer:
+    def ended(self, request_id: str) -> EncodedMessage:
         """A ``ModelStreamInferResponse`` without a response: the end of the responses to the request."""
         own = field(1, self.model.encode()) + _FINAL[True]
         message = field(_STREAMED_RESPONSE, (own if not request_id else own + _id_field(request_id)))

@@ -35,7 +35,7 @@ class OutputPart(NamedTuple):
         return not self.binary and not self.placed
 
 
-class EncodedAnswer(NamedTuple):
+class EncodedResponse(NamedTuple):
     """``json`` first, then ``tensors`` (binary outputs in order); ``binary`` is true when any output is binary."""
 
     json: bytes
@@ -43,9 +43,9 @@ class EncodedAnswer(NamedTuple):
     binary: bool
 
 
-def encode_answer(
+def encode_response(
     model: str, version: int, request_id: str, outputs: Sequence[OutputPart], parameters: Parameters = NO_PARAMETERS
-) -> EncodedAnswer:
+) -> EncodedResponse:
     """Encode one response.
 
     Raises:
@@ -64,11 +64,11 @@ def encode_answer(
             pieces.append(b'%s,"parameters":{"binary_data_size":%d}}' % (text, len(raw)))
         else:
             pieces.append(b'%s,"data":%s}' % (text, encode_data(output.array, output.dtype, output.name)))
-    json = b"%s%s%s]}" % (answer_head(request_id), model_head(model, version, parameters), b",".join(pieces))
-    return EncodedAnswer(json, tensors, bool(tensors))
+    json = b"%s%s%s]}" % (response_opening(request_id), model_head(model, version, parameters), b",".join(pieces))
+    return EncodedResponse(json, tensors, bool(tensors))
 
 
-def answer_head(request_id: str) -> bytes:
+def response_opening(request_id: str) -> bytes:
     """The opening of a response, with the caller's id when there is one."""
     return b'{"id":%s,' % orjson.dumps(request_id) if request_id else b"{"
 

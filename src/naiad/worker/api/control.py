@@ -1,6 +1,6 @@
 """Control requests and notifications of a model to the server: models, and metrics.
 
-``ASK`` frames, whose reply is ``{"value": ...}`` or ``{"error": {"message": text, "code": n}}``:
+``CONTROL_REQUEST`` frames, whose reply is ``{"value": ...}`` or ``{"error": {"message": text, "code": n}}``:
 
 ====================== ======================================================================= =======================
 what                   more                                                                    value
@@ -16,8 +16,8 @@ what                   more                                                     
 ``metric_value``       ``metric``                                                              number
 ====================== ======================================================================= =======================
 
-``TELL`` frames: ``metric_increment`` (``metric``, ``by``), ``metric_set`` (``metric``, ``to``), ``metric_observe``
-(``metric``, ``value``), ``metric_delete`` (``metric``) and ``metric_family_delete`` (``family``).
+``NOTIFICATION`` frames: ``metric_increment`` (``metric``, ``by``), ``metric_set`` (``metric``, ``to``),
+``metric_observe`` (``metric``, ``value``), ``metric_delete`` (``metric``) and ``metric_family_delete`` (``family``).
 
 The worker numbers its families and metrics from 1, each kind on its own. A family of the same name and kind as an
 existing one shares it, a metric of the same labels too. What a worker has not deleted when it ends is deleted with it.
@@ -36,10 +36,10 @@ from . import current
 class PendingReply:
     """The reply to a control request under way."""
 
-    __slots__ = ("_error", "_value", "answered", "waiter")
+    __slots__ = ("_error", "_value", "is_delivered", "waiter")
 
     def __init__(self) -> None:
-        self.answered = False
+        self.is_delivered = False
         self.waiter = Waiter()
         self._value: Any = None
         self._error: str | None = None
@@ -50,12 +50,12 @@ class PendingReply:
         self._error = error["message"] if error is not None else None
         self._value = content.get("value")
         # Last: a waiter that is awake takes the value at once.
-        self.answered = True
+        self.is_delivered = True
         self.waiter.wake()
 
-    def is_answered(self) -> bool:
+    def has_reply(self) -> bool:
         """Whether the reply is there."""
-        return self.answered
+        return self.is_delivered
 
     def value(self) -> Any:
         """The value of the reply.
@@ -68,23 +68,23 @@ class PendingReply:
         return self._value
 
 
-def ask(failure: str, what: str, **more: Any) -> Any:
+def send_request(failure: str, what: str, **more: Any) -> Any:
     """Send a control request and wait for its value; ``failure`` begins the text of an error.
 
     Raises:
         TritonModelException: the server refused it.
     """
     try:
-        return current.running().ask({"what": what, **more})
+        return current.running().send_request({"what": what, **more})
     except TritonModelException as error:
         raise TritonModelException(f"{failure}: {error}") from None
 
 
-def tell(what: str, **more: Any) -> None:
+def notify(what: str, **more: Any) -> None:
     """Send a notification; does nothing without a server."""
     host = current.find()
     if host is not None:
-        host.tell({"what": what, **more})
+        host.notify({"what": what, **more})
 
 
 def load_model(model_name: str, config: str = "", files: dict[str, bytes] | None = None) -> None:
@@ -101,7 +101,7 @@ def load_model(model_name: str, config: str = "", files: dict[str, bytes] | None
     import base64  # Few models need it.
 
     contents = {path: base64.b64encode(_bytes(path, content)).decode() for path, content in (files or {}).items()}
-    ask("Failed to load model", "load_model", name=name, config=text, files=contents)
+    send_request("Failed to load model", "load_model", name=name, config=text, files=contents)
 
 
 def unload_model(model_name: str, unload_dependents: bool = False) -> None:
@@ -111,7 +111,7 @@ def unload_model(model_name: str, unload_dependents: bool = False) -> None:
         TritonModelException: the server does not allow it.
     """
     name = as_text(model_name, "unload_model: model_name")
-    ask("Failed to unload model", "unload_model", name=name, unload_dependents=bool(unload_dependents))
+    send_request("Failed to unload model", "unload_model", name=name, unload_dependents=bool(unload_dependents))
 
 
 def is_model_ready(model_name: str, model_version: str = "") -> bool:
@@ -122,7 +122,7 @@ def is_model_ready(model_name: str, model_version: str = "") -> bool:
     """
     name = as_text(model_name, "is_model_ready: model_name")
     version = as_text(model_version, "is_model_ready: model_version")
-    return bool(ask("Failed to check model readiness", "is_model_ready", name=name, version=version))
+    return bool(send_request("Failed to check model readiness", "is_model_ready", name=name, version=version))
 
 
 def _bytes(path: str, content: Any) -> bytes:

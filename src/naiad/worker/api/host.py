@@ -34,7 +34,7 @@ class Host(Protocol):
     ) -> None:
         """Send a response to the request of that number, or the end of its responses."""
 
-    def abandoned(self, number: int, answered: bool) -> None:
+    def abandoned(self, number: int, has_responded: bool) -> None:
         """Note that the model dropped the response sender of a request without a final response."""
 
     def is_cancelled(self, number: int) -> bool:
@@ -58,14 +58,14 @@ class Host(Protocol):
     def cancel_call(self, number: int) -> None:
         """Cancel a call. Responses that are under way still come."""
 
-    def ask(self, content: Mapping[str, Any]) -> Any:
+    def send_request(self, content: Mapping[str, Any]) -> Any:
         """Send a control request and wait for its value.
 
         Raises:
             TritonModelException: the server refused it.
         """
 
-    def tell(self, content: Mapping[str, Any]) -> None:
+    def notify(self, content: Mapping[str, Any]) -> None:
         """Send a notification, which has no reply."""
 
     def log(self, level: str, message: str, file: str = ..., line: int = ..., once: str = ...) -> None:

@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Any, Tuple
 
 from ..ipc.errors import TritonModelException, as_text
-from .control import ask, tell
+from .control import notify, send_request
 
 _family_numbers = itertools.count(1)
 _metric_numbers = itertools.count(1)
@@ -46,7 +46,7 @@ class Metric:
                 f"{failure}: TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative "
                 f"values, found {value}"
             )
-        tell("metric_increment", metric=self._number, by=_as_json(value))
+        notify("metric_increment", metric=self._number, by=_as_json(value))
 
     def set(self, value: float) -> None:
         """Set a gauge.
@@ -57,7 +57,7 @@ class Metric:
         failure = "Failed to set metric value"
         self._check(failure, MetricKind.COUNTER, "Set")
         self._check(failure, MetricKind.HISTOGRAM, "Set")
-        tell("metric_set", metric=self._number, to=_as_json(value))
+        notify("metric_set", metric=self._number, to=_as_json(value))
 
     def observe(self, value: float) -> None:
         """Add an observation to a histogram.
@@ -68,7 +68,7 @@ class Metric:
         failure = "Failed to observe metric value"
         self._check(failure, MetricKind.COUNTER, "Observe")
         self._check(failure, MetricKind.GAUGE, "Observe")
-        tell("metric_observe", metric=self._number, value=_as_json(value))
+        notify("metric_observe", metric=self._number, value=_as_json(value))
 
     def value(self) -> float:
         """The value of a counter or a gauge.
@@ -78,7 +78,7 @@ class Metric:
         """
         failure = "Failed to get metric value"
         self._check(failure, MetricKind.HISTOGRAM, "Value")
-        return float(ask(failure, "metric_value", metric=self._number))
+        return float(send_request(failure, "metric_value", metric=self._number))
 
     def _check(self, failure: str, unsupported: MetricKind, operation: str) -> None:
         if self._cleared:
@@ -94,7 +94,7 @@ class Metric:
     def _clear(self) -> None:
         if not self._cleared:
             self._cleared = True
-            tell("metric_delete", metric=self._number)
+            notify("metric_delete", metric=self._number)
 
 
 class MetricFamily:
@@ -119,7 +119,7 @@ class MetricFamily:
                 f"Error when creating MetricFamily: the kind must be COUNTER, GAUGE or HISTOGRAM, found {kind!r}"
             ) from None
         number = next(_family_numbers)
-        ask(
+        send_request(
             "Error when creating MetricFamily",
             "metric_family",
             family=number,
@@ -143,7 +143,7 @@ class MetricFamily:
             return known
         metric = Metric(self._kind, next(_metric_numbers))
         failure = "Error when creating Metric"
-        ask(failure, "metric", metric=metric._number, family=self._number, labels=named, buckets=bounds)
+        send_request(failure, "metric", metric=metric._number, family=self._number, labels=named, buckets=bounds)
         kept = self._metrics.setdefault(key, metric)
         if kept is not metric:
             # Another thread was faster.
@@ -165,7 +165,7 @@ class MetricFamily:
         for metric in self._metrics.values():
             metric._clear()
         if self._number:
-            tell("metric_family_delete", family=self._number)
+            notify("metric_family_delete", family=self._number)
 
 
 def _checked_labels(labels: Any) -> dict[str, str]:

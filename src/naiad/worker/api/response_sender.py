@@ -94,4 +94,4 @@ class InferenceResponseSender:
     def __del__(self) -> None:
         # In whichever thread drops it, and perhaps while that holds a lock: ``abandoned`` waits for none.
         if not self._closed:
-            self._host.abandoned(self._number, answered=not self._decoupled and self._sent > 0)
+            self._host.abandoned(self._number, has_responded=not self._decoupled and self._sent > 0)

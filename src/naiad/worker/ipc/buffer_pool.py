@@ -46,7 +46,7 @@ class BlockPool:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._classes: dict[int, _FreeList] = {}
-        self._kept_bytes = 0
+        self._pooled_bytes = 0
         # Measured, not assumed: the count includes references of the call itself, which differ among Pythons.
         self._unused = _references_to(deque([np.empty(1, np.uint8)]))
 
@@ -74,9 +74,9 @@ class BlockPool:
         else:
             block = np.empty(capacity, np.uint8)
             # Past the limit a block never enters the pool: its last reference frees it.
-            if self._kept_bytes + capacity > POOL_BYTES:
+            if self._pooled_bytes + capacity > POOL_BYTES:
                 return block
-            self._kept_bytes += capacity
+            self._pooled_bytes += capacity
         taken.append(block)
         return block
 
@@ -101,7 +101,7 @@ class BlockPool:
                 del free[:dropped]
                 self._collect(found, len(taken))
                 # A model may keep an input for ever: its block leaves the pool, and is not looked at time and again.
-                self._kept_bytes -= capacity * (dropped + len(taken))
+                self._pooled_bytes -= capacity * (dropped + len(taken))
                 taken.clear()
                 found.spare, found.since_s = len(free), now
                 if not free:

@@ -21,11 +21,11 @@ _BLOCK = 512
 
 
 class RegionError(Exception):
-    """A region cannot be read or written; ``answer`` is the error that the caller gets."""
+    """A region cannot be read or written; ``caller_error`` is the error that the caller gets."""
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
         super().__init__(message)
-        self.answer = FailedError(message, code)
+        self.caller_error = FailedError(message, code)
 
 
 class ClientFile:

@@ -9,7 +9,7 @@ Text is UTF-8; JSON payloads are objects.
 
 **Schemas.** What requests or responses have in common (names, datatypes, shapes, parameters) is sent once, as a schema
 with a number, before the first frame that uses it. Each side numbers its own schemas from 1.
-``FORGET_FORMS`` makes all schemas of the sender void; numbers then begin at 1 again.
+``FORGET_SCHEMAS`` makes all schemas of the sender void; numbers then begin at 1 again.
 
 A request's schema: ``{"inputs": [[name, datatype, shape], ...], "outputs": [name, ...], "parameters": {...},
 "timeout_us": n, "flags": n, "correlation_id": n or text, "trace": text or null, "decoupled": bool}``.
@@ -125,9 +125,9 @@ PING = 6
 """number: echoed in ``PONG``, by a thread of its own: it shows that the process is alive, not that the model is."""
 CALL_RESPONSE = 7
 """A response to a call of the model (BLS). number: the call. Payload: one response."""
-ANSWER = 8
-"""The reply to ``ASK``. number: the request. JSON ``{"value": ...}`` or ``{"error": {"message": text, "code":
-n}}``."""
+REPLY = 8
+"""The reply to ``CONTROL_REQUEST``. number: the request. JSON ``{"value": ...}`` or
+``{"error": {"message": text, "code": n}}``."""
 OPEN = 9
 """To the shared process of a framework's models, instead of orders: the connection of another instance, whose
 descriptor comes along. It is served like a process's own, by a thread of its own."""
@@ -167,20 +167,20 @@ reserved``, the head ``{"model": name, "version": n, "id": text, "decoupled": bo
 request}``, then one request with a schema, as in ``EXECUTE`` (its number is not used)."""
 CANCEL_CALL = 43
 """number: the call."""
-ASK = 44
+CONTROL_REQUEST = 44
 """A control request. number: the request, which the worker chooses. JSON ``{"what": "load_model", ...}``; see
 ``api/control.py`` of the worker for all of them."""
-TELL = 45
-"""A notification: like ``ASK``, without a reply."""
+NOTIFICATION = 45
+"""A notification: like ``CONTROL_REQUEST``, without a reply."""
 RESPONSES_UNIFORM = 46
 
 CATCH_UP = "catch_up"
-"""What ``ASK`` says when only its reply matters: it shows that the server has taken in what was sent before."""
+"""What ``CONTROL_REQUEST`` says when only its reply matters: the server has taken in what was sent before."""
 
 # From both sides.
-FORM = 65
+SCHEMA = 65
 """number: the schema. JSON."""
-FORGET_FORMS = 66
+FORGET_SCHEMAS = 66
 SEGMENT = 67
 """number: the segment. Payload: u64 bytes. The descriptor comes along."""
 RELEASE = 68

@@ -71,7 +71,7 @@ Schemas = Dict[int, Schema]
 
 
 def read_schema(payload: bytes | bytearray) -> Schema:
-    """The schema that a ``FORM`` frame holds."""
+    """The schema that a ``SCHEMA`` frame holds."""
     return Schema(json.loads(payload))
 
 

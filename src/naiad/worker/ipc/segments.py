@@ -57,10 +57,10 @@ class ServerSegments:
         data = np.frombuffer(memoryview(mapped)[offset : offset + size], np.uint8)
         # The dictionary holds the weak reference, which would otherwise be gone before it could call. The call comes in
         # whichever thread drops the last array.
-        self._watched[number] = weakref.ref(data, lambda _: self._give_back(number))
+        self._watched[number] = weakref.ref(data, lambda _: self._unwatch(number))
         return data
 
-    def _give_back(self, number: int) -> None:
+    def _unwatch(self, number: int) -> None:
         self._watched.pop(number, None)
         self._released(number)
 
@@ -94,7 +94,7 @@ class Segment:
 
 
 class SegmentPool:
-    """The segments of this side. Used by one thread at a time, except for ``give_back``."""
+    """The segments of this side. Used by one thread at a time, except for ``release``."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[Segment]] = {}
@@ -126,7 +126,7 @@ class SegmentPool:
         """Whether the other side uses any segment."""
         return bool(self._busy)
 
-    def give_back(self, numbers: Sequence[int]) -> None:
+    def release(self, numbers: Sequence[int]) -> None:
         """Note segments that the other side released. May be called by any thread."""
         # Only noted, since this is the reading thread: the writing one owns the lists and collects.
         self._returned.append(numbers)

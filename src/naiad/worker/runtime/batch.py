@@ -138,7 +138,7 @@ def _read_from_regions(
         located = [_open(host, payload, places[at : at + 4], data) for at in range(0, ends, 4)]
     except RegionError as error:
         # At once: this request alone fails, and the model never sees it.
-        host.out.post(error_frame(number, error.answer))
+        host.out.post(error_frame(number, error.caller_error))
         return None
     except (OSError, MemoryError) as problem:
         text = f"shared memory cannot be read: {type(problem).__name__}: {problem}"

@@ -10,7 +10,7 @@ from ..api.inference_response import InferenceResponse
 from ..ipc.errors import FailedError, TritonError, TritonModelException, describe
 from ..ipc.frames import DONE, FLAG_FINAL, FLAG_RESCHEDULE
 from .batch import WorkerBatch
-from .uniform_batch import Answer
+from .uniform_batch import AddressedResponse
 from .writer import error_frame, json_frame
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Executor:
         return all(r._sender is None and not _is_rescheduled(r) for r in batch.requests)
 
     def _run_singly(self, batch: WorkerBatch) -> None:
-        answers: list[Answer] = []
+        responses: list[AddressedResponse] = []
         for request in batch.requests:
             try:
                 result = self._execute([request])
@@ -106,31 +106,31 @@ class Executor:
                     import asyncio
 
                     result = asyncio.run_coroutine_threadsafe(result, self._host.loop()).result()
-                answers += self._answers([request], result)
+                responses += self._responses([request], result)
             except BaseException as error:
-                self._add_failed(answers, request, error)
-        self._answer_singly(batch, answers)
+                self._add_failed(responses, request, error)
+        self._respond_singly(batch, responses)
 
     async def _run_singly_async(self, batch: WorkerBatch) -> None:
-        answers: list[Answer] = []
+        responses: list[AddressedResponse] = []
         for request in batch.requests:
             try:
-                answers += self._answers([request], await self._execute([request]))
+                responses += self._responses([request], await self._execute([request]))
             except GeneratorExit:
                 raise
             except BaseException as error:
-                self._add_failed(answers, request, error)
-        self._answer_singly(batch, answers)
+                self._add_failed(responses, request, error)
+        self._respond_singly(batch, responses)
 
-    def _add_failed(self, answers: list[Answer], request: InferenceRequest, error: BaseException) -> None:
+    def _add_failed(self, responses: list[AddressedResponse], request: InferenceRequest, error: BaseException) -> None:
         # A closed sender has sent the final response already.
         if request._sender is None or not request._sender.close():
             text = self._failed(str(error) if isinstance(error, WrongResultError) else describe(error))
-            answers.append((request, InferenceResponse(error=FailedError(text)), FLAG_FINAL))
+            responses.append((request, InferenceResponse(error=FailedError(text)), FLAG_FINAL))
 
-    def _answer_singly(self, batch: WorkerBatch, answers: list[Answer]) -> None:
+    def _respond_singly(self, batch: WorkerBatch, responses: list[AddressedResponse]) -> None:
         try:
-            self._out.answer_batch(batch.number, answers, batch.forget)
+            self._out.respond_to_batch(batch.number, responses, batch.forget)
             batch.ended = True
         except BaseException as error:
             self._fail(batch, error)
@@ -161,10 +161,10 @@ class Executor:
             self._finish_decoupled(batch)
             return
         batch.settle_order()
-        answers = self._answers(batch.requests, batch.result)
+        responses = self._responses(batch.requests, batch.result)
         # A response that is missing, as a sender has sent it, would shift the others of a uniform frame.
-        schema = batch.schema if len(answers) == len(batch.requests) else None
-        self._out.answer_batch(batch.number, answers, batch.forget, schema)
+        schema = batch.schema if len(responses) == len(batch.requests) else None
+        self._out.respond_to_batch(batch.number, responses, batch.forget, schema)
         # Not before: if the responses cannot be sent, it is the failure that has to end the batch.
         batch.ended = True
 
@@ -191,7 +191,7 @@ class Executor:
         self._out.post(json_frame(DONE, batch.number, {} if message is None else {"message": message}))
         batch.ended = True
 
-    def _answers(self, requests: list[InferenceRequest], result: Any) -> list[Answer]:
+    def _responses(self, requests: list[InferenceRequest], result: Any) -> list[AddressedResponse]:
         """The responses in a result. A request whose response sender is in use gets them from there."""
         # A model that uses senders or reschedules need not return a list of None.
         if result is None and any(r._sender is not None or _is_rescheduled(r) for r in requests):
@@ -203,25 +203,25 @@ class Executor:
                 "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
                 f"InferenceRequest(s) size is:{len(requests)}, and InferenceResponse(s) size is:{len(result)}\n"
             )
-        answers: list[Answer] = []
+        responses: list[AddressedResponse] = []
         for request, response in zip(requests, result):
             # The usual case first, past the checks of the others.
             if type(response) is InferenceResponse and _is_plain(request):
-                answers.append((request, response, FLAG_FINAL))
+                responses.append((request, response, FLAG_FINAL))
             elif response is None:
-                self._add_missing(answers, request)
+                self._add_missing(responses, request)
             else:
                 _check_response(request, response)
-                answers.append((request, response, FLAG_FINAL))
-        return answers
+                responses.append((request, response, FLAG_FINAL))
+        return responses
 
-    def _add_missing(self, answers: list[Answer], request: InferenceRequest) -> None:
+    def _add_missing(self, responses: list[AddressedResponse], request: InferenceRequest) -> None:
         """Add the response to a request for which the result has None."""
         if _is_rescheduled(request):
-            answers.append((request, None, FLAG_FINAL | FLAG_RESCHEDULE))
+            responses.append((request, None, FLAG_FINAL | FLAG_RESCHEDULE))
         elif request._sender is None:
             text = self._failed(_not_a_response(None))
-            answers.append((request, InferenceResponse(error=FailedError(text)), FLAG_FINAL))
+            responses.append((request, InferenceResponse(error=FailedError(text)), FLAG_FINAL))
 
     # Failures
 

@@ -33,15 +33,15 @@ class PausedRequests:
         self._paused: dict[int, tuple[threading.Event, float]] = {}
         self._unseen = 0
 
-    def hold(self, number: int, patience_s: float) -> None:
+    def pause(self, number: int, timeout_s: float) -> None:
         """Pause a request. The oldest pauses are dropped when there are many."""
         # Threads may wait for an earlier pause, whose event nobody would set any more.
-        self.go_on(number)
+        self.resume(number)
         if len(self._paused) >= MAX_PAUSED:
-            self.go_on(next(iter(self._paused)))
-        self._paused[number] = threading.Event(), monotonic() + patience_s
+            self.resume(next(iter(self._paused)))
+        self._paused[number] = threading.Event(), monotonic() + timeout_s
 
-    def go_on(self, number: int) -> None:
+    def resume(self, number: int) -> None:
         """Resume a request: its caller reads again, or is gone, or the final response was sent."""
         found = self._paused.pop(number, None)
         if found is not None:

@@ -69,14 +69,14 @@ class Inbox:
             protocol.PAUSE: self._pause,
             protocol.RESUME: self._resume,
             protocol.PING: self._ping,
-            protocol.FORM: self._schema,
-            protocol.FORGET_FORMS: self._forget_schemas,
+            protocol.SCHEMA: self._schema,
+            protocol.FORGET_SCHEMAS: self._forget_schemas,
             protocol.SEGMENT: self._segment,
             protocol.DROP_SEGMENT: self._drop_segment,
             protocol.RELEASE: self._release,
             protocol.CALL_RESPONSE: self._call_response,
-            protocol.ANSWER: self._answer,
-            protocol.CHECK_READY: self._ask_ready,
+            protocol.REPLY: self._deliver_reply,
+            protocol.CHECK_READY: self._take_ready_check,
             protocol.REGION: self._region,
             protocol.DROP_REGION: self._drop_region,
         }
@@ -101,13 +101,13 @@ class Inbox:
             self.cancelled.pop(next(iter(self.cancelled)))
         self.cancelled[number] = None
         # Nobody resumes a cancelled request: a thread that waits to send for it has to end.
-        self.paused.go_on(number)
+        self.paused.resume(number)
 
     def _pause(self, number: int, payload: bytearray) -> None:
-        self.paused.hold(number, int.from_bytes(payload[:4], "little") / 1000)
+        self.paused.pause(number, int.from_bytes(payload[:4], "little") / 1000)
 
     def _resume(self, number: int, payload: bytearray) -> None:
-        self.paused.go_on(number)
+        self.paused.resume(number)
 
     def _ping(self, number: int, payload: bytearray) -> None:
         # Also by the thread that only looks: a busy model still gives a sign of life.
@@ -133,7 +133,7 @@ class Inbox:
         self._regions.drop(number)
 
     def _release(self, number: int, payload: bytearray) -> None:
-        self._out.pool.give_back([n for (n,) in protocol.NUMBERS.iter_unpack(payload)])
+        self._out.pool.release([n for (n,) in protocol.NUMBERS.iter_unpack(payload)])
 
     def _call_response(self, number: int, payload: bytearray) -> None:
         response, final = read_response(self.schemas, self.locate, payload)
@@ -141,11 +141,11 @@ class Inbox:
         if deliver is not None:
             deliver(response, final)
 
-    def _answer(self, number: int, payload: bytearray) -> None:
+    def _deliver_reply(self, number: int, payload: bytearray) -> None:
         pending = self.replies.pop(number, None)
         if pending is not None:
             content: Any = json.loads(payload)
             pending.deliver(content)
 
-    def _ask_ready(self, number: int, payload: bytearray) -> None:
+    def _take_ready_check(self, number: int, payload: bytearray) -> None:
         self._check_ready(number)

@@ -47,11 +47,11 @@ class ReadinessCheck:
 
     def _result(self) -> dict[str, Any]:
         try:
-            return {"ready": self._ask()}
+            return {"ready": self._call_is_ready()}
         except BaseException as error:
             return {"error": str(error) if type(error) is TritonModelException else describe(error)}
 
-    def _ask(self) -> bool:
+    def _call_is_ready(self) -> bool:
         is_ready = getattr(self._model, "is_ready", None)
         if is_ready is None:
             return True

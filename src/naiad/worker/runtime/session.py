@@ -80,23 +80,25 @@ class Session:
         try:
             self._await_work()
             _, _, payload, _ = self.inbox.popleft()
-            orders = json.loads(payload)
-            self.instance = orders["args"].get("model_instance_name", orders["args"].get("model_name", ""))
-            self.model_directory = orders.get("model_directory") or os.path.dirname(os.path.abspath(orders["model_py"]))
-            return self._complete(orders) if orders["mode"] == "complete" else self._run(orders)
+            command = json.loads(payload)
+            self.instance = command["args"].get("model_instance_name", command["args"].get("model_name", ""))
+            self.model_directory = command.get("model_directory") or os.path.dirname(
+                os.path.abspath(command["model_py"])
+            )
+            return self._complete(command) if command["mode"] == "complete" else self._run(command)
         except ServerGoneError:
             self._finalize()
             return 1
 
-    def _complete(self, orders: Mapping[str, Any]) -> int:
+    def _complete(self, command: Mapping[str, Any]) -> int:
         try:
-            model_class = _import(orders)
-            config = ModelConfig(json.dumps(orders["config"]))
+            model_class = _import(command)
+            config = ModelConfig(json.dumps(command["config"]))
             if hasattr(model_class, "auto_complete_config"):
                 config = model_class.auto_complete_config(config)
             if not isinstance(config, ModelConfig):
                 raise TritonModelException(
-                    f"auto_complete_config function in model '{orders['args'].get('model_name', '')}' must return a "
+                    f"auto_complete_config function in model '{command['args'].get('model_name', '')}' must return a "
                     "valid pb.ModelConfig object."
                 )
         # SystemExit as well: the server needs the reason, not an exit code.
@@ -105,9 +107,9 @@ class Session:
         self.out.post_json(protocol.CONFIG, 0, {"config": config.as_dict()})
         return 0
 
-    def _run(self, orders: Mapping[str, Any]) -> int:
+    def _run(self, command: Mapping[str, Any]) -> int:
         try:
-            self._start_model(orders)
+            self._start_model(command)
         except ServerGoneError:
             raise
         except BaseException as error:
@@ -122,11 +124,11 @@ class Session:
         self._finalize()
         return 0
 
-    def _start_model(self, orders: Mapping[str, Any]) -> None:
-        self._model = model = _import(orders)()
-        self.is_decoupled = orders["decoupled"]
+    def _start_model(self, command: Mapping[str, Any]) -> None:
+        self._model = model = _import(command)()
+        self.is_decoupled = command["decoupled"]
         self._executor = Executor(
-            self, model, orders["model_py"], self.is_decoupled, orders.get("splits_failed", False)
+            self, model, command["model_py"], self.is_decoupled, command.get("splits_failed", False)
         )
         self._readiness = ReadinessCheck(self, model)
         # Before ``initialize``: what that ties to a loop has to belong to the one that will run.
@@ -134,9 +136,9 @@ class Session:
             from .async_runner import LoopRunner
 
             self._runner = LoopRunner(self)
-        self._unexpected_outputs.compare_with(orders["args"])
+        self._unexpected_outputs.compare_with(command["args"])
         if hasattr(model, "initialize"):
-            model.initialize(dict(orders["args"]))
+            model.initialize(dict(command["args"]))
         # Not before: calls of other models are refused in ``initialize``, as in the reference.
         self._is_running = True
 
@@ -246,7 +248,7 @@ class Session:
         self.out.respond(number, response, wanted, protocol.FLAG_FINAL if final else 0, parts)
         if final:
             # The request is over, so nothing else would remove its entry.
-            paused.go_on(number)
+            paused.resume(number)
 
     def _catch_up(self) -> None:
         """Wait until the server has read what was sent: it may have to pause a request."""
@@ -255,14 +257,14 @@ class Session:
         if not is_in_loop():
             # A server that is gone shows in the next frame that is sent.
             with contextlib.suppress(TritonModelException):
-                self.ask({"what": protocol.CATCH_UP})
+                self.send_request({"what": protocol.CATCH_UP})
 
-    def abandoned(self, number: int, answered: bool) -> None:
+    def abandoned(self, number: int, has_responded: bool) -> None:
         """End a request whose response sender the model dropped without a final response."""
         # Senders die with the interpreter as well, when the server ends their requests itself, and as copies in a fork.
         if self._is_over:
             return
-        if answered:
+        if has_responded:
             head = protocol.RESPONSE_HEAD.pack(number, 0, protocol.FLAG_FINAL | protocol.FLAG_EMPTY, 0, 0)
             self.out.post(protocol.FRAME.pack(protocol.RESPONSE, len(head), number) + head)
             return
@@ -311,7 +313,7 @@ class Session:
         """Cancel a call."""
         self.out.post(protocol.FRAME.pack(protocol.CANCEL_CALL, 0, number))
 
-    def ask(self, content: Mapping[str, Any]) -> Any:
+    def send_request(self, content: Mapping[str, Any]) -> Any:
         """Send a control request and wait for its value.
 
         Raises:
@@ -320,14 +322,14 @@ class Session:
         number, pending = next(self._numbers), PendingReply()
         # Before it is sent, as in ``start_call``.
         self._arrivals.replies[number] = pending
-        self.out.post_json(protocol.ASK, number, content)
-        self.channel.wait_until(pending.is_answered, pending.waiter)
+        self.out.post_json(protocol.CONTROL_REQUEST, number, content)
+        self.channel.wait_until(pending.has_reply, pending.waiter)
         return pending.value()
 
-    def tell(self, content: Mapping[str, Any]) -> None:
+    def notify(self, content: Mapping[str, Any]) -> None:
         """Send a notification, unless the session is over."""
         if not self._is_over:
-            self.out.post_json(protocol.TELL, 0, content)
+            self.out.post_json(protocol.NOTIFICATION, 0, content)
 
     def log(self, level: str, message: str, file: str = __file__, line: int = 0, once: str = "") -> None:
         """Write a line into the server's log; of lines with the same ``once`` the server writes the first."""
@@ -369,9 +371,9 @@ class Session:
             loop.remove_reader(self.channel.fileno())
 
 
-def _import(orders: Mapping[str, Any]) -> Any:
-    memory_limit.apply(orders.get("memory_bytes", 0))
-    return load_model_class(orders["model_py"], orders["args"].get("model_version", ""), orders["paths"])
+def _import(command: Mapping[str, Any]) -> Any:
+    memory_limit.apply(command.get("memory_bytes", 0))
+    return load_model_class(command["model_py"], command["args"].get("model_version", ""), command["paths"])
 
 
 def _is_our_own(error: BaseException) -> bool:

@@ -156,20 +156,20 @@ def _read_steps(
 
 # Responses
 
-Answer = Tuple[InferenceRequest, Optional[InferenceResponse], int]
+AddressedResponse = Tuple[InferenceRequest, Optional[InferenceResponse], int]
 """A request, the response to it if there is one, and the flags."""
 _Facts = Tuple[str, WorkerDataType, Tuple[int, ...], bytes]
 """Name, datatype and shape of a tensor, and the bytes that fill the room to the next."""
 
 
-def uniform_data(answers: list[Answer], schema: Schema) -> list[Any] | None:
+def uniform_data(responses: list[AddressedResponse], schema: Schema) -> list[Any] | None:
     """The data part of the responses to requests of that schema, in parts; None if their tensors differ, or one of
     them is an error or has parameters."""
-    facts = _facts_of(answers, schema)
+    facts = _facts_of(responses, schema)
     if facts is None:
         return None
     data: list[Any] = []
-    for _, response, flags in answers:
+    for _, response, flags in responses:
         # Anything but plain outputs needs the general frame.
         if response is None or flags != FLAG_FINAL or response._error is not None or response._parameters != "{}":
             return None
@@ -185,8 +185,8 @@ def uniform_data(answers: list[Answer], schema: Schema) -> list[Any] | None:
     return data
 
 
-def _facts_of(answers: list[Answer], schema: Schema) -> list[_Facts] | None:
-    response = answers[0][1] if answers else None
+def _facts_of(responses: list[AddressedResponse], schema: Schema) -> list[_Facts] | None:
+    response = responses[0][1] if responses else None
     if response is None or not response._tensors:
         return None
     facts = []

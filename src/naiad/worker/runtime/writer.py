@@ -24,8 +24,7 @@ from ..ipc.frames import (
     FLAG_ERROR,
     FLAG_FINAL,
     FLAG_OWN,
-    FORGET_FORMS,
-    FORM,
+    FORGET_SCHEMAS,
     FRAME,
     IN_REGION,
     LOG,
@@ -37,11 +36,12 @@ from ..ipc.frames import (
     RESPONSE_HEAD,
     RESPONSES,
     RESPONSES_UNIFORM,
+    SCHEMA,
     SEGMENT,
 )
 from ..ipc.schemas import Schema, call_schema, response_schema
 from ..ipc.segments import Segment, SegmentPool
-from .uniform_batch import Answer, uniform_data
+from .uniform_batch import AddressedResponse, uniform_data
 
 MAX_SCHEMAS = 2048
 MAX_SCHEMA_BYTES = 1 << 22
@@ -114,42 +114,42 @@ class FrameWriter:
 
     # Responses
 
-    def answer_batch(
-        self, batch: int, answers: list[Answer], forget: Callable[[], object], schema: Schema | None = None
+    def respond_to_batch(
+        self, batch: int, responses: list[AddressedResponse], forget: Callable[[], object], schema: Schema | None = None
     ) -> None:
         """Respond to the requests of a batch and end it.
 
-        ``answers`` is emptied and ``forget`` called before anything is sent: both drop the tensors of the batch, whose
-        segments are then released in the same write.
+        ``responses`` is emptied and ``forget`` called before anything is sent: both drop the tensors of the batch,
+        whose segments are then released in the same write.
 
         Args:
-            schema: the common schema of the requests, if they have one and all responses are among ``answers``.
+            schema: the common schema of the requests, if they have one and all responses are among ``responses``.
         """
         with self._lock:
-            frame = (schema is not None and self._uniform_frame(batch, answers, schema)) or self._batch_frame(
-                batch, answers
+            frame = (schema is not None and self._uniform_frame(batch, responses, schema)) or self._batch_frame(
+                batch, responses
             )
-            answers.clear()
+            responses.clear()
             forget()
             self._write(frame)
         # For threads that posted meanwhile and found the lock taken.
         self._flush()
 
-    def _batch_frame(self, batch: int, answers: list[Answer]) -> bytes:
-        body = FrameBody(self._segment, COUNT.pack(len(answers), 0))
-        for request, response, flags in answers:
+    def _batch_frame(self, batch: int, responses: list[AddressedResponse]) -> bytes:
+        body = FrameBody(self._segment, COUNT.pack(len(responses), 0))
+        for request, response, flags in responses:
             wanted = request._schema.wanted if request._schema else None
             self._encode(body, request._number, response, wanted, flags, request._parts)
         return body.frame(RESPONSES, batch)
 
-    def _uniform_frame(self, batch: int, answers: list[Answer], schema: Schema) -> bytes | None:
+    def _uniform_frame(self, batch: int, responses: list[AddressedResponse], schema: Schema) -> bytes | None:
         """The frame for uniform responses; None for others."""
-        data = uniform_data(answers, schema)
+        data = uniform_data(responses, schema)
         if data is None:
             return None
-        response = answers[0][1]
+        response = responses[0][1]
         number = self._schema_number(response._tensors, "{}") if response is not None else 0
-        described = COUNT.pack(len(answers), number)
+        described = COUNT.pack(len(responses), number)
         body = b"".join(data)
         head = FRAME.pack(RESPONSES_UNIFORM, ALIGNMENT + len(body), batch)
         return b"".join((head, described, PADDING[-len(described) % ALIGNMENT], body))
@@ -189,7 +189,7 @@ class FrameWriter:
                 payloads = [t._payload() for t in tensors]
                 written = None if parts is None else self._written(parts, tensors, payloads)
             except RegionError as problem:
-                error = problem.answer
+                error = problem.caller_error
             except Exception as problem:
                 error = FailedError(f"Failed to read the output tensors of a response: {describe(problem)}")
             else:
@@ -253,7 +253,7 @@ class FrameWriter:
     def _new_schema(self, key: Any, content: Callable[[], Mapping[str, Any]]) -> int:
         # Schemas are counted anew only at the beginning of a frame, whose earlier parts may use them.
         number = self._schemas[key] = len(self._schemas) + 1
-        described = json_frame(FORM, number, content())
+        described = json_frame(SCHEMA, number, content())
         self._schema_bytes += len(described)
         self._fresh.append(described)
         return number
@@ -351,7 +351,7 @@ class FrameWriter:
         if len(self._schemas) > MAX_SCHEMAS or self._schema_bytes > MAX_SCHEMA_BYTES:
             self._schemas.clear()
             self._schema_bytes = 0
-            self._fresh.append(FRAME.pack(FORGET_FORMS, 0, 0))
+            self._fresh.append(FRAME.pack(FORGET_SCHEMAS, 0, 0))
 
     def _with_due(self, frame: bytes) -> bytes:
         """The frame behind all frames that are due, in one piece; the frame alone when there is no memory for that."""

@@ -18,7 +18,7 @@ loops = pytest.mark.parametrize("loop", sorted(LOOPS))
 
 
 def kept(server: Server) -> int:
-    return sum(c.kept_bytes() for c in server.listener._http.connections)
+    return sum(c.backlog_bytes() for c in server.listener._http.connections)
 
 
 @loops

@@ -142,7 +142,7 @@ def test_a_peer_that_goes_is_reported_once_and_nothing_is_kept(loop: str) -> Non
             answer.end()
             assert server.application.disconnected == 1
             # What is left of the exchange must not lead to the answer and back.
-            assert exchange.answer is None and exchange.owner is None
+            assert exchange.response is None and exchange.owner is None
 
     run(loop, test())
 

@@ -51,7 +51,7 @@ def write_gathered(
         frames.append((body.frame(EXECUTE, number), -1))
     except BaseException:
         # The worker releases only segments that a frame has named.
-        writer.pool.give_back(body.taken)
+        writer.pool.release(body.taken)
         raise
 
 

@@ -22,10 +22,10 @@ from naiad.worker.ipc.frame_body import FrameBody
 from naiad.worker.ipc.frames import (
     COUNT,
     EXECUTE,
-    FORGET_FORMS,
-    FORM,
+    FORGET_SCHEMAS,
     FRAME,
     REQUEST,
+    SCHEMA,
     SEGMENT,
 )
 from naiad.worker.ipc.segments import Notice, Segment, SegmentPool
@@ -127,7 +127,7 @@ class BatchWriter:
             frames.append((body.frame(EXECUTE, number), -1))
         except BaseException:
             # The worker releases only segments that a frame has named.
-            self.pool.give_back(body.taken)
+            self.pool.release(body.taken)
             raise
 
     def body(self, frames: list[OutgoingFrame], *heads: bytes) -> FrameBody:
@@ -158,7 +158,7 @@ class BatchWriter:
             self._schema_bytes = 0
             # They have the numbers of schemas that are void now.
             self._uniform.clear()
-            frames.append((frame(FORGET_FORMS), -1))
+            frames.append((frame(FORGET_SCHEMAS), -1))
 
     def schema(self, described: bytes, frames: list[OutgoingFrame]) -> int:
         """The number of a schema that is known by its content alone."""
@@ -167,7 +167,7 @@ class BatchWriter:
     def _add_schema(self, key: RequestOptions | bytes, described: bytes, frames: list[OutgoingFrame]) -> int:
         number = self._schemas[key] = len(self._schemas) + 1
         self._schema_bytes += len(described)
-        frames.append((frame(FORM, number, described), -1))
+        frames.append((frame(SCHEMA, number, described), -1))
         return number
 
     def _schema_of(self, request: InferRequest, frames: list[OutgoingFrame]) -> int:

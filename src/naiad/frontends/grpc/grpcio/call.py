@@ -173,7 +173,7 @@ class GrpcioCall:
             return work(*arguments)
         except Exception:
             log.exception("a gRPC call failed unexpectedly")
-            self._tell_owner()
+            self._notify_owner()
             self.finish(Status.INTERNAL, INTERNAL_FAILURE)
             return None
 
@@ -217,12 +217,12 @@ class GrpcioCall:
     def _give_up(self) -> None:
         """The caller is gone, unless the call was finished before."""
         if not self.ended:
-            self._tell_owner()
+            self._notify_owner()
             # Nobody reads them; the queue may hold large messages.
             self._queue.clear()
             self._end()
 
-    def _tell_owner(self) -> None:
+    def _notify_owner(self) -> None:
         owner, self.owner = self.owner, None
         if owner is not None:
             # grpcio does not distinguish a caller that cancels from one that disconnects.

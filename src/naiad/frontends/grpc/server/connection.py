@@ -32,12 +32,12 @@ log = logging.getLogger(__name__)
 PUMP_BYTES: Final = 1 << 20
 """The bytes of waiting data that are written to the transport at a time, so that back-pressure can stop them."""
 _NS_PER_MS: Final = 1_000_000
-MAX_PATIENCE_S: Final = 5
+MAX_CHECK_INTERVAL_S: Final = 5
 MAX_REFUSED: Final = 512
 """Connections over the limit that get the reason before they are closed; further ones are dropped."""
 _AGE_SPREAD: Final = 0.1
 _DRAIN_PING: Final = b"naiad go"
-_HTTP1_ANSWER: Final = (
+_HTTP1_RESPONSE: Final = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 68\r\n\r\n"
     b"this port speaks gRPC over HTTP/2; HTTP/1.1 has a port of its own.\r\n"
 )
@@ -50,7 +50,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         service: the state that all connections of the listener share.
         core: the HTTP/2 connection without its socket.
         turned_away: new calls are refused, because the server stops.
-        quiet: seconds since the listener's sweep last called ``check_time``; it does so when they reach ``patience``.
+        quiet: seconds since the listener's sweep last called ``check_time``; it does so when they reach
+            ``quiet_limit_s``.
         lost: the transport is gone.
     """
 
@@ -76,8 +77,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         "core",
         "get_buffer",
         "lost",
-        "patience",
         "quiet",
+        "quiet_limit_s",
         "service",
         "turned_away",
     )
@@ -90,7 +91,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._find_route,
             self._wake,
             service.streams_per_connection(),
-            _HTTP1_ANSWER,
+            _HTTP1_RESPONSE,
         )
         core.on_ping = self._on_ping
         core.on_ping_ack = self._on_ping_ack
@@ -98,7 +99,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self.get_buffer = core.target  # type: ignore[method-assign]
         self.turned_away = service.draining
         self.quiet = 0
-        self.patience = 1
+        self.quiet_limit_s = 1
         self.lost = False
         now_ns = service.clock.now_ns()
         self._keepalive = Keepalive(service.limits, now_ns)
@@ -293,7 +294,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if not self._closing:
             self._closing = True
             self._linger_s = 0
-            self.patience = 1
+            self.quiet_limit_s = 1
             if self.core.refused:
                 # An HTTP/1 client closes only once the response has ended, which the end of the connection shows it.
                 self._transport.close()
@@ -341,12 +342,12 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def _on_ping(self) -> bool:
         now_ns = self.service.clock.now_ns()
-        return self._keepalive.peer_pinged(now_ns, bool(self.core.streams), self._answers())
+        return self._keepalive.peer_pinged(now_ns, bool(self.core.streams), self._response_progress())
 
     # Time
 
     def check_time(self) -> None:
-        """Check the peer's progress, the age and the keepalive; the sweep calls this after ``patience`` seconds."""
+        """Check the peer's progress, the age and the keepalive; called by the sweep after ``quiet_limit_s`` seconds."""
         passed_s, self.quiet = self.quiet, 0
         core, now_ns = self.core, self.service.clock.now_ns()
         core.forgive(passed_s)
@@ -369,9 +370,9 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if self._keepalive.is_dead(now_ns):
             log.info("dropped a connection whose peer did not answer a keepalive ping")
             self._transport.abort()
-        elif self._keepalive.should_ping(now_ns, bool(core.streams), self._answers()):
+        elif self._keepalive.should_ping(now_ns, bool(core.streams), self._response_progress()):
             core.write(encode_ping(PING, ack=False))
-        self.patience = self._next_check_s()
+        self.quiet_limit_s = self._next_check_s()
 
     def _next_check_s(self) -> int:
         core, limits = self.core, self.service.limits
@@ -379,13 +380,13 @@ class GrpcConnection(asyncio.BufferedProtocol):
             return 1
         # An idle connection is checked four times within its shortest time.
         times_ms = [limits.keepalive_time_ms, limits.max_connection_age_ms or limits.keepalive_time_ms]
-        return max(1, min(MAX_PATIENCE_S, min(times_ms) // 4000))
+        return max(1, min(MAX_CHECK_INTERVAL_S, min(times_ms) // 4000))
 
     def _makes_progress(self, passed_s: int) -> bool:
         """Drop a peer that leaves a frame half sent, or neither takes its responses nor sends anything."""
         core = self.core
         unsent, pumped = self._transport.get_write_buffer_size(), core.pumped
-        limit_s, may_talk = self._patience_with_peer()
+        limit_s, may_talk = self._stall_limit()
         waits = core.is_within_frame or core.waiting_bytes or unsent
         takes = unsent < self._unsent or pumped != self._pumped
         # A peer that takes its responses makes progress, also while its input is not read.
@@ -406,7 +407,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self.give_up(reason)
         return False
 
-    def _patience_with_peer(self) -> tuple[int, bool]:
+    def _stall_limit(self) -> tuple[int, bool]:
         """The seconds that the peer may make no progress, and whether sending anything counts as progress."""
         limits, core = self.service.limits, self.core
         if not core.settled:
@@ -433,7 +434,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if grace_ns and not self.turned_away and now_ns - self._going_away_ns >= grace_ns:
             self._transport.abort()
 
-    def _answers(self) -> int:
+    def _response_progress(self) -> int:
         """A number that changes whenever this side has sent a response or a part of it."""
         core = self.core
         # Ended calls, not begun ones: grpcio pings after each response, and several slow calls may begin together.

@@ -53,12 +53,12 @@ class CallPeer(OffLoopRunner, Protocol):
     Attributes:
         turned_away: new calls are refused, because the server stops.
         lost: the transport is gone.
-        patience: seconds without an event after which the listener's sweep looks at the connection.
+        quiet_limit_s: seconds without an event after which the listener's sweep looks at the connection.
     """
 
     turned_away: bool
     lost: bool
-    patience: int
+    quiet_limit_s: int
 
     @property
     def service(self) -> GrpcService:
@@ -89,7 +89,7 @@ class RpcRoute:
         self.flags = 0
         if head.timeout_ns != NO_TIMEOUT:
             self.flags |= _TIMED
-        if self.level and method is not None and method.compressed and head.answer_encoding != IDENTITY:
+        if self.level and method is not None and method.compressed and head.response_encoding != IDENTITY:
             self.flags |= _COMPRESSES
 
 
@@ -249,7 +249,7 @@ class H2Call(Stream):
             self._end_with(plain_http(self._route.head.http_status))
             return
         incoming = self._incoming
-        # ``go_on`` ends it once the kept data are delivered.
+        # ``continue_reading`` ends it once the kept data are delivered.
         if self.flags & _ENDED or (incoming is not None and incoming.is_held_back):
             return
         if incoming is not None and incoming.is_within_message:
@@ -265,7 +265,7 @@ class H2Call(Stream):
 
     def lost(self, code: int) -> None:
         # The next sweep then forgives the peer its cancelled call; a peer that cancels all the time is cut off.
-        self.peer.patience = 1
+        self.peer.quiet_limit_s = 1
         if not self.flags & _ENDED:
             owner = self.owner
             if owner is not None:
@@ -321,7 +321,7 @@ class H2Call(Stream):
             return
         if self._route.handle is not None:
             if not self.flags & _DELIVERED:
-                self._read_piecemeal().expect()
+                self._read_piecemeal().watch_next()
             return
         try:
             if self._receiver is not None:
@@ -368,7 +368,7 @@ class H2Call(Stream):
         ):
             # The fast path: one frame that fits both windows, with nothing queued before it, skips the queues.
             core.window -= framed
-            self.flags = _UNARY_ANSWERED
+            self.flags = _UNARY_COMPLETE
             self.owner = None
             del core.streams[self.id]
             core.out.append(whole_response(self.id, parts, size))
@@ -389,7 +389,7 @@ class H2Call(Stream):
 
     def _send_framed(self, flag: int, parts: Sequence[Any], size: int) -> None:
         if not self.flags & HEADERS_SENT:
-            encoding = self._route.head.answer_encoding if self.flags & _COMPRESSES else IDENTITY
+            encoding = self._route.head.response_encoding if self.flags & _COMPRESSES else IDENTITY
             self._core.send_headers(self, opening(encoding))
         self._core.send_data(self, (prefix.pack(flag, size), *parts), size + PREFIX_BYTES)
 
@@ -408,7 +408,7 @@ class H2Call(Stream):
                 self.peer.run_in_thread(self._compress, parts, self._compressed)
 
     def _compress(self, parts: Sequence[Any]) -> bytes:
-        return compress(parts, self._route.head.answer_encoding, self._route.level)
+        return compress(parts, self._route.head.response_encoding, self._route.level)
 
     def _send_packed(self, packed: bytes) -> None:
         self._send_framed(1, (packed,), len(packed))
@@ -441,7 +441,7 @@ class H2Call(Stream):
         self._forget()
         if not self.flags & REMOTE_CLOSED:
             # The next sweep stops the rest of the request; a reset at once would be a failure to some clients.
-            self.peer.patience = 1
+            self.peer.quiet_limit_s = 1
         self._core.end(self, block)
 
     def pause(self) -> None:
@@ -451,9 +451,9 @@ class H2Call(Stream):
         if self.flags & PAUSED and not self.flags & _ENDED:
             self.flags &= ~PAUSED
             # Not at once: ``resume`` is called from within responses, which must not nest in further requests.
-            self.peer.call_soon(self.go_on)
+            self.peer.call_soon(self.continue_reading)
 
-    def go_on(self) -> None:
+    def continue_reading(self) -> None:
         """Read the data that were kept while the call was paused or busy."""
         if self.flags & (PAUSED | BUSY | _ENDED):
             return
@@ -485,4 +485,4 @@ class H2Call(Stream):
 
 # Compared as a whole: any other flag (a deadline, compression, sent headers) takes the slower path of ``reply``.
 _UNARY_ANSWERABLE: Final = REMOTE_CLOSED | _DELIVERED
-_UNARY_ANSWERED: Final = REMOTE_CLOSED | LOCAL_CLOSED | _DELIVERED | _ENDED
+_UNARY_COMPLETE: Final = REMOTE_CLOSED | LOCAL_CLOSED | _DELIVERED | _ENDED

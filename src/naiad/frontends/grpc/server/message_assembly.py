@@ -52,7 +52,7 @@ class AssembledCall(PartialCall, Protocol):
     def give_up(self, code: int, text: str) -> None:
         """End the call with a status, and cancel its owner."""
 
-    def go_on(self) -> None:
+    def continue_reading(self) -> None:
         """Read the data that were kept while the call was paused or busy."""
 
 
@@ -204,7 +204,7 @@ class MessageAssembly:
         call.deliver(outcome)
         # Small messages are decompressed within ``_read``, which continues by itself.
         if was_busy:
-            call.go_on()
+            call.continue_reading()
 
     # Accounting
 
@@ -233,7 +233,7 @@ class MessageAssembly:
             "together; try again later, or raise --max-in-flight-bytes",
         )
 
-    def expect(self) -> None:
+    def watch_next(self) -> None:
         """Watch the time of the next message as if it had begun."""
         self._service.partial_calls.setdefault(self._call, 0)
 

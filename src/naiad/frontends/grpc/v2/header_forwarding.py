@@ -18,7 +18,7 @@ from naiad.wire.v2.long_contents import ReadContents
 _OF_GRPC: Final = frozenset(("te", "content-type", "grpc-timeout", "grpc-encoding", "grpc-accept-encoding"))
 
 
-MAX_KEPT: Final = 64
+MAX_CACHED: Final = 64
 """The heads with a cached handler."""
 
 
@@ -71,7 +71,7 @@ class ForwardingInferHandler:
         self._forwarding = forwarding
         # By the identity of the metadata, which calls with the same head share. The value refers to it, so that no
         # other object gets its identity.
-        self._known: dict[int, tuple[Mapping[str, str], GrpcInferHandler]] = BoundedDict(MAX_KEPT)
+        self._known: dict[int, tuple[Mapping[str, str], GrpcInferHandler]] = BoundedDict(MAX_CACHED)
 
     def __call__(self, call: RpcCall, message: Body) -> None:
         metadata = call.metadata

@@ -58,7 +58,7 @@ class HealthService:
         call.owner = watcher
         self._watchers.add(watcher)
         # Before polling begins: the server may stop already, which ends this call within.
-        self._tell(watcher, self._engine.is_ready())
+        self._notify(watcher, self._engine.is_ready())
         self._keep_polling()
 
     def forget(self, watcher: _Watcher) -> None:
@@ -77,11 +77,11 @@ class HealthService:
         serving = self._engine.is_ready()
         # A copy: a watcher that is told of the end leaves the set.
         for watcher in tuple(self._watchers):
-            self._tell(watcher, serving)
+            self._notify(watcher, serving)
         self._keep_polling()
 
-    def _tell(self, watcher: _Watcher, serving: bool) -> None:
-        watcher.tell(serving)
+    def _notify(self, watcher: _Watcher, serving: bool) -> None:
+        watcher.notify(serving)
         if self._engine.exiting:
             # Nothing changes any more, and an endless call would keep the server from stopping.
             # Removed by hand: a call that is finished does not cancel its owner.
@@ -92,17 +92,17 @@ class HealthService:
 class _Watcher:
     """One call of ``Watch``."""
 
-    __slots__ = ("_service", "_told", "call")
+    __slots__ = ("_sent", "_service", "call")
 
     def __init__(self, service: HealthService, call: RpcCall) -> None:
         self.call = call
         self._service = service
-        self._told: bool | None = None
+        self._sent: bool | None = None
 
-    def tell(self, serving: bool) -> None:
+    def notify(self, serving: bool) -> None:
         """Send the state if it has changed; a congested caller gets the newest state later."""
-        if serving is not self._told and not self.call.congested:
-            self._told = serving
+        if serving is not self._sent and not self.call.congested:
+            self._sent = serving
             send_message(self.call, _response(serving))
 
     def cancel(self) -> None:

@@ -12,7 +12,7 @@ from naiad.frontends.grpc.rpc.call import Body, RpcCall, fail
 from naiad.frontends.grpc.v2.infer_reader import Decoded, Decoder, LongContentsError, read_contents_later
 from naiad.frontends.inference.classification import classify_off_loop
 from naiad.frontends.inference.client_request import ClientRequest
-from naiad.frontends.inference.deferred_inputs import late_strings
+from naiad.frontends.inference.deferred_inputs import unvalidated_strings
 from naiad.frontends.inference.model_wait import wait_for_model
 from naiad.frontends.inference.shared_memory_io import open_regions
 from naiad.request import Array, memory_of
@@ -59,7 +59,7 @@ class GrpcInferRequest(ClientRequest):
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is None:
             try:
-                parts, size = self.plan.answer(self.id, outputs)
+                parts, size = self.plan.encode_response(self.id, outputs)
             except LargeClassesError as large:
                 classify_off_loop(self, self.model.budget, large)
                 return
@@ -157,7 +157,7 @@ class GrpcInferHandler:
         if isinstance(request, GrpcRegionRequest):
             request.submit(self._regions)
             return
-        late = late_strings(request, model.spec)
+        late = unvalidated_strings(request, model.spec)
         if late is None:
             model.submit(request)
         else:

@@ -69,7 +69,7 @@ def read_contents_later(
         except ValueError:
             raise UnparsableRequestError(UNPARSABLE) from None
 
-    def go_on(contents: ReadContents) -> None:
+    def proceed(contents: ReadContents) -> None:
         try:
             done(contents)
         except NaiadError as error:
@@ -79,7 +79,7 @@ def read_contents_later(
             log.exception("a request with long contents could not be handled")
             failed(InternalError("internal error while the request was handled; the server's log has the details"))
 
-    run_off_loop(read, go_on, failed, budget, len(message))
+    run_off_loop(read, proceed, failed, budget, len(message))
 
 
 class Decoder(Protocol):

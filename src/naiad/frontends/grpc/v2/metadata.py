@@ -31,7 +31,9 @@ class Description:
         Raises:
             InvalidArgumentError: the version is no number.
         """
-        return message_class("ModelReadyResponse")(ready=self._engine.tells_model_ready(request.name, request.version))
+        return message_class("ModelReadyResponse")(
+            ready=self._engine.reports_model_ready(request.name, request.version)
+        )
 
     def server_metadata(self, request: Any) -> Any:
         """``ServerMetadata``."""

@@ -26,10 +26,10 @@ def reflection_methods(services: Sequence[str]) -> Methods:
 
 
 def _method(package: str, services: Sequence[str]) -> Streaming:
-    answers = ReflectionAnswers(package, services)
+    responder = ReflectionResponder(package, services)
 
     def open_call(call: RpcCall) -> Receiver:
-        return _ReflectionCall(call, package, answers)
+        return _ReflectionCall(call, package, responder)
 
     return Streaming(open_call)
 
@@ -37,12 +37,12 @@ def _method(package: str, services: Sequence[str]) -> Streaming:
 class _ReflectionCall:
     """One call: every question gets one response, in order."""
 
-    __slots__ = ("_answer", "_call", "_package")
+    __slots__ = ("_call", "_package", "_responder")
 
-    def __init__(self, call: RpcCall, package: str, answers: ReflectionAnswers) -> None:
+    def __init__(self, call: RpcCall, package: str, responder: ReflectionResponder) -> None:
         self._call = call
         self._package = package
-        self._answer = answers
+        self._responder = responder
 
     def receive(self, message: Body) -> None:
         """Answer a question."""
@@ -71,14 +71,14 @@ class _ReflectionCall:
             valid_host=request.host, original_request=request
         )
         try:
-            self._answer(request, response)
+            self._responder(request, response)
         except NaiadError as error:
             response.error_response.error_code = error.grpc_code
             response.error_response.error_message = str(error)
         return response
 
 
-class ReflectionAnswers:
+class ReflectionResponder:
     """Answers questions in one version of the service; called with the question and the response to fill.
 
     Raises:
@@ -120,9 +120,11 @@ class ReflectionAnswers:
     def _file_of_symbol(self, symbol: str, response: Any) -> None:
         _add_files(_find_symbol(symbol), response)
 
-    def _file_of_extension(self, asked: Any, response: Any) -> None:
-        _find_message(asked.containing_type)
-        raise NotFoundError(f"Extension not found: {asked.containing_type} has no extension {asked.extension_number}")
+    def _file_of_extension(self, extension: Any, response: Any) -> None:
+        _find_message(extension.containing_type)
+        raise NotFoundError(
+            f"Extension not found: {extension.containing_type} has no extension {extension.extension_number}"
+        )
 
     def _extension_numbers(self, name: str, response: Any) -> None:
         _find_message(name)

@@ -46,12 +46,12 @@ def read_request(call: RpcCall, message_type: Any, body: Body, may_be_large: boo
         return None
 
 
-def protobuf_method(request: str, answer: Callable[[Any], Any], package: str = PACKAGE) -> Unary:
+def protobuf_method(request: str, make_response: Callable[[Any], Any], package: str = PACKAGE) -> Unary:
     """A method that responds at once.
 
     Args:
         request: name of the request's message type.
-        answer: gets the request message and returns the response message; a ``NaiadError`` of it ends the call
+        make_response: gets the request message and returns the response message; a ``NaiadError`` of it ends the call
             with that error's code and text.
         package: where ``request`` is declared.
     """
@@ -62,7 +62,7 @@ def protobuf_method(request: str, answer: Callable[[Any], Any], package: str = P
         if message is None:
             return
         try:
-            found = answer(message)
+            found = make_response(message)
         except NaiadError as error:
             fail(call, error)
         else:

@@ -16,7 +16,7 @@ from naiad.repository.local.overrides import FILE, Content, Overrides
 
 NAMED: Final = "'repository_name' specification is not supported"
 _Start = Callable[[Any, Done], None]
-_Answer = Callable[[Any], Any]
+_MakeResponse = Callable[[Any], Any]
 
 
 class Repository:
@@ -75,8 +75,8 @@ def _value(name: str, parameter: Any, wanted: str, what: str = "load") -> Any:
     return getattr(parameter, wanted)
 
 
-def _method(name: str, start: _Start, answer: _Answer | None = None, may_be_large: bool = False) -> Unary:
-    """A method that ``start`` begins. At its end the call gets the message of ``answer``, or the empty one.
+def _method(name: str, start: _Start, make_response: _MakeResponse | None = None, may_be_large: bool = False) -> Unary:
+    """A method that ``start`` begins. At its end the call gets the message of ``make_response``, or the empty one.
 
     ``may_be_large``: its requests contain files.
     """
@@ -87,7 +87,7 @@ def _method(name: str, start: _Start, answer: _Answer | None = None, may_be_larg
         if error is not None:
             fail(call, error)
         else:
-            reply_message(call, empty if answer is None else answer(message))
+            reply_message(call, empty if make_response is None else make_response(message))
 
     def handle(call: RpcCall, body: Body) -> None:
         message = read_request(call, message_type, body, may_be_large)
@@ -97,7 +97,7 @@ def _method(name: str, start: _Start, answer: _Answer | None = None, may_be_larg
             if message.repository_name:
                 raise UnsupportedError(NAMED)
             # A load may wait long: it holds its files already, and the message with a second copy of them is dropped.
-            start(message, partial(finish, call, message if answer is not None else None))
+            start(message, partial(finish, call, message if make_response is not None else None))
         except NaiadError as error:
             fail(call, error)
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 MAX_WAITING_BYTES: Final = 1 << 28
 """One response more is accepted, so that a single one may have any size."""
-HOLD_BYTES: Final = 1 << 20
+PAUSE_BYTES: Final = 1 << 20
 """With more bytes waiting, the requests that bring them are held."""
-HOLD_COUNT: Final = 256
+PAUSE_COUNT: Final = 256
 """The same for the number of responses, unless the option sets one."""
 RESPONSE_BYTES: Final = 640
 """The memory that a response costs in addition to its own bytes."""
@@ -35,14 +35,14 @@ class Backlog:
     Args:
         call: the call that they are sent on.
         limit: the number of waiting responses, of any size, from which on requests are held; ``INT32_MAX`` for
-            ``HOLD_COUNT``.
+            ``PAUSE_COUNT``.
     """
 
     __slots__ = ("_bytes", "_call", "_count", "_held", "_limit", "_since_s")
 
     def __init__(self, call: RpcCall, limit: int = INT32_MAX) -> None:
         self._call = call
-        self._limit = HOLD_COUNT if limit == INT32_MAX else limit
+        self._limit = PAUSE_COUNT if limit == INT32_MAX else limit
         self._count = self._bytes = 0
         self._held: dict[InferRequest, ServingModel] = {}
         self._since_s = 0.0
@@ -55,7 +55,7 @@ class Backlog:
     @property
     def holds(self) -> bool:
         """Whether models should pause."""
-        return self._count >= self._limit or self._bytes > HOLD_BYTES or self._call.congested
+        return self._count >= self._limit or self._bytes > PAUSE_BYTES or self._call.congested
 
     def send(self, parts: Sequence[Buffer], size: int) -> None:
         """Send a response and count it until the caller has taken all."""
@@ -64,7 +64,7 @@ class Backlog:
         self._count += 1
         self._bytes += size + RESPONSE_BYTES
 
-    def hold(self, request: InferRequest, model: ServingModel) -> None:
+    def pause(self, request: InferRequest, model: ServingModel) -> None:
         """Ask the model of a request to pause."""
         if request in self._held:
             return
@@ -73,7 +73,7 @@ class Backlog:
             self._since_s = now_s
         self._held[request] = model
         # All held requests share one time, which began with the first of them.
-        model.hold(request, max(0, BACKPRESSURE_TIMEOUT_MS - int((now_s - self._since_s) * 1000)))
+        model.pause(request, max(0, BACKPRESSURE_TIMEOUT_MS - int((now_s - self._since_s) * 1000)))
 
     def forget(self, request: InferRequest) -> None:
         """Drop a request that has ended."""
@@ -90,4 +90,4 @@ class Backlog:
             # Taken out first: a model may respond at once and be held again.
             held, self._held = self._held, {}
             for request, model in held.items():
-                model.go_on(request)
+                model.resume(request)

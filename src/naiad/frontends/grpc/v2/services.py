@@ -41,8 +41,8 @@ def make_methods(
         path(INFERENCE, "ModelInfer"): Unary(infer, compressed=True, check_room=engine.budget.check),
         path(INFERENCE, "ModelStreamInfer"): Streaming(streams.open, compressed=True),
     }
-    for name, answer in _described(Description(engine)).items():
-        methods[path(INFERENCE, name)] = protobuf_method(f"{name}Request", answer)
+    for name, make_response in _described(Description(engine)).items():
+        methods[path(INFERENCE, name)] = protobuf_method(f"{name}Request", make_response)
     methods[path(INFERENCE, "LogSettings")] = protobuf_method("LogSettingsRequest", LogSettingsMethod(engine))
     methods[path(INFERENCE, "TraceSetting")] = protobuf_method("TraceSettingRequest", TraceSettingMethod(engine))
     for name, method in Repository(engine).methods().items():

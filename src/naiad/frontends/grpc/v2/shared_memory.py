@@ -24,14 +24,14 @@ class SharedMemory:
 
     def methods(self) -> dict[str, Unary]:
         """All of them."""
-        answers = {
+        handlers = {
             "SystemSharedMemoryStatus": self._system_status,
             "SystemSharedMemoryRegister": self._register_system,
             "SystemSharedMemoryUnregister": self._unregister_system,
             "CudaSharedMemoryStatus": self._cuda_status,
             "CudaSharedMemoryUnregister": self._unregister_cuda,
         }
-        methods = {name: protobuf_method(f"{name}Request", answer) for name, answer in answers.items()}
+        methods = {name: protobuf_method(f"{name}Request", handler) for name, handler in handlers.items()}
         methods["CudaSharedMemoryRegister"] = Unary(self._register_cuda, check_room=check_size)
         return methods
 

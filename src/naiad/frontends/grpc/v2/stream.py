@@ -37,7 +37,7 @@ from naiad.frontends.grpc.v2.stream_request import (
     StreamRequest,
 )
 from naiad.frontends.inference.classification import classify_off_loop
-from naiad.frontends.inference.deferred_inputs import DeferredInputs, late_strings
+from naiad.frontends.inference.deferred_inputs import DeferredInputs, unvalidated_strings
 from naiad.lifecycle.memory.load_on_demand import ModelNotLoadedError
 from naiad.options import INT32_MAX
 from naiad.request import Array, InferRequest, RequestOptions, request_label
@@ -47,7 +47,7 @@ from naiad.wire.grpc.status import STOPPING, Status
 from naiad.wire.v2.classification import LargeClassesError
 from naiad.wire.v2.long_contents import ReadContents
 from naiad.wire.v2.parameters import FINAL
-from naiad.wire.v2.proto import Answer
+from naiad.wire.v2.proto import EncodedMessage
 
 MAX_UNANSWERED: Final = 64
 """With this many requests in flight no further ones are read from a caller."""
@@ -56,7 +56,7 @@ MAX_DECOUPLED: Final = 1024
 """The same for requests to decoupled models, which may take long and do not wait for each other."""
 
 ENDS_ON_ERROR: Final = "triton_grpc_error"
-_NO_TERMS: Final = RequestOptions(())
+_NO_OPTIONS: Final = RequestOptions(())
 
 
 class StreamService:
@@ -162,7 +162,7 @@ class InferStream:
         if isinstance(error, UnparsableRequestError):
             # No message behind it is read: the call ends with this error, after the earlier responses.
             self._refused = True
-            self._answer_at_once(partial(self._end_with, error))
+            self._respond_at_once(partial(self._end_with, error))
         elif isinstance(error, ModelNotLoadedError):
             self._wait(message, error)
         else:
@@ -170,7 +170,7 @@ class InferStream:
 
     def _read_later(self, message: Body, received_ns: int, long: LongContentsError) -> None:
         """Have typed contents read in a thread, then resume the request. Further messages wait meanwhile."""
-        resume = self.hold_back()
+        resume = self.defer_messages()
 
         def done(contents: ReadContents) -> None:
             if not self._refused and not self._call.ended:
@@ -186,17 +186,17 @@ class InferStream:
 
         read_contents_later(message, long.budget, done, failed)
 
-    def hold_back(self) -> Callable[[], None]:
+    def defer_messages(self) -> Callable[[], None]:
         """Let the messages that come from now on wait until the returned function is called."""
         # Messages that were received already still come after ``pause``, so they have to be kept as well.
-        resume = self._waiting_messages().hold_back()
+        resume = self._waiting_messages().defer_messages()
         if not self._paused:
             self._paused = True
             self._call.pause()
 
         def end() -> None:
             resume()
-            self._answered()
+            self._request_ended()
 
         return end
 
@@ -204,7 +204,7 @@ class InferStream:
         return len(self._places) >= MAX_UNANSWERED or self._decoupled >= MAX_DECOUPLED or self._call.congested
 
     def _refuse(self, error: NaiadError, message: Body) -> None:
-        self._answer_at_once(partial(self._send_error, error, self._decoder.read_id(message)))
+        self._respond_at_once(partial(self._send_error, error, self._decoder.read_id(message)))
 
     def _wait(self, message: Body, missing: ModelNotLoadedError) -> None:
         """Load the model of a message. It and the messages behind it wait meanwhile, and no further ones are read."""
@@ -227,16 +227,16 @@ class InferStream:
 
     def _receive_again(self, message: Body) -> None:
         self.receive(message)
-        self._answered()
+        self._request_ended()
 
     def _refuse_again(self, error: NaiadError, message: Body) -> None:
         self._refuse(error, message)
-        self._answered()
+        self._request_ended()
 
     def _submit(self, request: StreamRequest, late: DeferredInputs | None = None) -> None:
         request.queued_ns = monotonic_ns()
         # Before the submission: an inline model responds within it.
-        self._places.expect(request)
+        self._places.add(request)
         self._running.add(request)
         try:
             if late is None:
@@ -268,7 +268,7 @@ class InferStream:
         kind = DecoupledRequest if found[0].spec.decoupled else StreamRequest
         request = kind(self, *found, received_ns)
         request.held_bytes = max(size, request.held_bytes)
-        late = late_strings(request, found[0].spec)
+        late = unvalidated_strings(request, found[0].spec)
         if isinstance(request, DecoupledRequest):
             self._submit_decoupled(request, late)
         else:
@@ -290,11 +290,11 @@ class InferStream:
         """Whether the caller still waits for responses to a request."""
         return request in self._running
 
-    def _answer_at_once(self, send: Callable[[], None]) -> None:
+    def _respond_at_once(self, send: Callable[[], None]) -> None:
         """Respond to a request that never ran, after the responses to earlier ones."""
-        place = InferRequest(_NO_TERMS, {})
+        place = InferRequest(_NO_OPTIONS, {})
         # An empty request stands for it, since it has a place but no model.
-        self._places.expect(place)
+        self._places.add(place)
         self._release(place, send)
 
     def end(self) -> None:
@@ -322,7 +322,7 @@ class InferStream:
 
     # Called by the models
 
-    def answer(self, request: StreamRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+    def send_response(self, request: StreamRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         """Send the only response to a request, or its error."""
         if request not in self._running:
             return
@@ -342,7 +342,7 @@ class InferStream:
         self._running.remove(request)
         self._release(request, partial(self._send_error, error, request.id, request.plan.model))
 
-    def answer_part(
+    def send_part(
         self,
         request: DecoupledRequest,
         outputs: Mapping[str, Array] | None,
@@ -366,9 +366,9 @@ class InferStream:
             self._backlog.send(*part)
         if final:
             self._backlog.forget(request)
-            self._answered()
+            self._request_ended()
         elif self._backlog.holds:
-            self._backlog.hold(request, request.model)
+            self._backlog.pause(request, request.model)
 
     def _part(
         self,
@@ -376,7 +376,7 @@ class InferStream:
         outputs: Mapping[str, Array] | None,
         error: NaiadError | None,
         final: bool,
-    ) -> Answer | NaiadError | None:
+    ) -> EncodedMessage | NaiadError | None:
         """The message for a response, None if nothing is sent, or the error that ends the call."""
         plan = request.plan
         if error is None:
@@ -402,15 +402,15 @@ class InferStream:
         # After it left ``_running``: the response to the cancellation is dropped, and the caller gets the error below.
         request.model.cancel(request)
         self._send_error(error, request.id, request.plan.model)
-        self._answered()
+        self._request_ended()
 
     # Responses leave in order
 
     def _release(self, place: InferRequest, send: Callable[[], None]) -> None:
         self._places.release(place, send)
-        self._answered()
+        self._request_ended()
 
-    def _answered(self) -> None:
+    def _request_ended(self) -> None:
         if self._paused:
             self._resume()
         if self._ended or self._stops:
@@ -450,7 +450,7 @@ class InferStream:
             self._call.finish(Status.UNAVAILABLE, STOPPING)
 
 
-def _error_message(error: NaiadError, request_id: str, model: str = "", final: bool = True) -> Answer:
+def _error_message(error: NaiadError, request_id: str, model: str = "", final: bool = True) -> EncodedMessage:
     """The message for a request that failed; it has ``model`` and ``final`` once the request reached its model."""
     response = message_class("ModelStreamInferResponse")(error_message=caller_text(error))
     described = response.infer_response

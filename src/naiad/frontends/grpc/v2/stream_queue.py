@@ -62,7 +62,7 @@ class WaitingMessages:
         # To the front: in a replay it came from there, and keeps its place.
         self._messages.appendleft(message)
 
-    def hold_back(self) -> Callable[[], None]:
+    def defer_messages(self) -> Callable[[], None]:
         """Make all further messages wait until the returned function is called: a thread reads the one before them."""
         waiting = self._waiting = _BeingRead()
         return partial(self._been_read, waiting)

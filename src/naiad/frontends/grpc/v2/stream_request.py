@@ -23,16 +23,16 @@ class RequestStream(Protocol):
     def metadata(self) -> Mapping[str, str]:
         """The metadata of the call."""
 
-    def hold_back(self) -> Callable[[], None]:
+    def defer_messages(self) -> Callable[[], None]:
         """Let the messages that come from now on wait until the returned function is called."""
 
     def is_running(self, request: StreamRequest) -> bool:
         """Whether the caller still waits for responses to ``request``."""
 
-    def answer(self, request: StreamRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+    def send_response(self, request: StreamRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         """Take the only response to ``request``."""
 
-    def answer_part(
+    def send_part(
         self,
         request: DecoupledRequest,
         outputs: Mapping[str, Array] | None,
@@ -90,7 +90,7 @@ class StreamRequest(ClientRequest):
             super().submit_deferred(deferred)
             return
         # Which messages behind it belong to its sequence is known only when they are read, so all of them wait.
-        resume = self.stream.hold_back()
+        resume = self.stream.defer_messages()
         try:
             submit_when_read(self, self.model, deferred, self.is_wanted, resume)
         except BaseException:
@@ -99,7 +99,7 @@ class StreamRequest(ClientRequest):
             raise
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        self.stream.answer(self, outputs, error)
+        self.stream.send_response(self, outputs, error)
 
 
 class DecoupledRequest(StreamRequest):
@@ -108,10 +108,10 @@ class DecoupledRequest(StreamRequest):
     __slots__ = ()
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        self.stream.answer_part(self, outputs, error, True)
+        self.stream.send_part(self, outputs, error, True)
 
     def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
-        self.stream.answer_part(self, outputs, error, final)
+        self.stream.send_part(self, outputs, error, final)
 
 
 class StreamRegionRequest(StreamRequest):

@@ -132,7 +132,7 @@ class JsonWork:
     def write(
         self, model: str, version: int, request_id: str, parts: Sequence[OutputPart], parameters: Parameters, done: Done
     ) -> None:
-        """Write the JSON part of a response; arguments and errors as ``encode_answer``."""
+        """Write the JSON part of a response; arguments and errors as ``encode_response``."""
         self._write(WRITE, model, version, request_id, parts, parameters, done)
 
     def write_flat(
@@ -198,7 +198,7 @@ class JsonWork:
     def _finished(self, job: _Job, content: memoryview, first_bytes: int, error: NaiadError | None) -> None:
         self._open -= 1
         # Before the callback, which may submit the request and count its bytes anew.
-        self._budget.let_go(job.held_bytes)
+        self._budget.release(job.held_bytes)
         job.done(content, first_bytes, error)
 
     def _left(self, thread: threading.Thread) -> None:

@@ -27,7 +27,7 @@ from naiad.wire.v2.generate import encode_generated
 from naiad.wire.v2.generate_packed import pack_generate
 from naiad.wire.v2.header import REGION, REGION_OFFSET, REGION_SIZE, InferHeader, check_description, header_of
 from naiad.wire.v2.json import decode_data
-from naiad.wire.v2.response import OutputPart, encode_answer, tensor_bytes
+from naiad.wire.v2.response import OutputPart, encode_response, tensor_bytes
 
 FRAME: Final = struct.Struct("<IIQ")
 READ, READ_JSON_ALONE, WRITE, DONE, FAILED, GENERATE, WRITE_FLAT = range(7)
@@ -125,7 +125,7 @@ def to_json(description: bytes | memoryview, data: memoryview, is_flat: bool = F
     if is_flat:
         outputs = Outputs({part.name: part.array for part in parts}, parameters)
         return encode_generated(model, version, request_id, outputs, {part.name: part.dtype for part in parts})
-    return encode_answer(model, version, request_id, parts, parameters).json
+    return encode_response(model, version, request_id, parts, parameters).json
 
 
 def _array(raw: memoryview, dtype: DataType, shape: list[int]) -> Any:
@@ -170,17 +170,17 @@ def _work(connection: socket.socket) -> None:
         else:
             parts = to_binary(content, first_bytes, kind == READ_JSON_ALONE)
     except NaiadError as error:
-        send(connection, FAILED, 0, [_told(error)])
+        send(connection, FAILED, 0, [_encode_error(error)])
     except Exception as error:
         # The worker stays: one bad request must not cost the next one a restart.
         traceback.print_exc()
         text = f"large JSON could not be handled ({type(error).__name__}: {error}), see the server's log"
-        send(connection, FAILED, 0, [_told(InternalError(text))])
+        send(connection, FAILED, 0, [_encode_error(InternalError(text))])
     else:
         send(connection, DONE, len(parts[0]), parts)
 
 
-def _told(error: NaiadError) -> bytes:
+def _encode_error(error: NaiadError) -> bytes:
     return orjson.dumps({"error": type(error).__name__, "message": str(error)})
 
 

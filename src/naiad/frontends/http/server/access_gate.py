@@ -60,10 +60,10 @@ def _refusing(error: NaiadError) -> Handler:
     body = orjson.dumps({"error": str(error)})
     type_ = TEXT if isinstance(error, RestrictedError) else JSON
     # Encoded once: refused callers repeat themselves.
-    answer = encode_head(error.http_status, type_, len(body), _challenge(error)) + body
+    response = encode_head(error.http_status, type_, len(body), _challenge(error)) + body
 
     def refuse(exchange: Exchange, body: bytearray | memoryview) -> None:
-        exchange.send(answer)
+        exchange.send(response)
 
     return refuse
 

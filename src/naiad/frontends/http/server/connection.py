@@ -31,7 +31,7 @@ SMALL_BODY_BYTES: Final = 16_384
 MAX_UNANSWERED: Final = 64
 RESUME_UNANSWERED: Final = 32
 # Each of many connections may keep its last head.
-MAX_KEPT_HEAD_BYTES: Final = 2048
+MAX_CACHED_HEAD_BYTES: Final = 2048
 MAX_REFUSED: Final = 1024
 """Connections over the limit that get a 503 before they are closed; further ones are dropped."""
 
@@ -136,7 +136,7 @@ class HttpConnection(ResponseWriter):
         self.pending.clear()
         for exchange in abandoned:
             # Cut by hand: a streaming response refers to its exchange.
-            exchange.answer = None
+            exchange.response = None
         self._service.budget.cancelled.disconnect += give_up(abandoned)
         self._service.forget(self)
 
@@ -169,7 +169,7 @@ class HttpConnection(ResponseWriter):
                 # An empty line, or a head that was refused: ``halted`` then ends the loop.
                 position = searched = start
                 continue
-            self._last = head if len(raw) <= MAX_KEPT_HEAD_BYTES else _UNKEPT_HEAD
+            self._last = head if len(raw) <= MAX_CACHED_HEAD_BYTES else _UNKEPT_HEAD
             end = start + head.request_bytes - len(head.raw)
             if end > size:
                 position = searched = self._begin_body(head, buffer, start, size)
@@ -215,7 +215,7 @@ class HttpConnection(ResponseWriter):
 
     def _handler_failed(self, exchange: Exchange) -> None:
         log.exception("handler failed: %s %s", exchange.head.method, exchange.head.target)
-        if exchange.answer is None and exchange in self.pending:
+        if exchange.response is None and exchange in self.pending:
             exchange.send_error(500, "internal error while the request was handled; the server's log has the details")
 
     def _keep(self, buffer: bytearray, position: int, size: int) -> None:
@@ -429,7 +429,7 @@ class HttpConnection(ResponseWriter):
         # The request has begun, so it is read to its end and gets its response.
         if self._state in _IN_BODY:
             self.halted |= FINAL
-            self._wait(self._patience())
+            self._wait(self._find_quiet_limit_s())
             return
         ending = self._is_over()
         self._read_no_more()
@@ -484,14 +484,14 @@ class HttpConnection(ResponseWriter):
     def _resume(self) -> None:
         if self._paused and not self.halted and len(self.pending) <= RESUME_UNANSWERED:
             self._unpause()
-            self._wait(self._patience())
+            self._wait(self._find_quiet_limit_s())
             self._read_requests(self._rest, 0, 0, len(self._rest))
 
     def _enter(self, state: int) -> None:
         self._state = state
-        self._wait(self._patience())
+        self._wait(self._find_quiet_limit_s())
 
-    def _patience(self) -> int:
+    def _find_quiet_limit_s(self) -> int:
         """After how many quiet seconds ``check_time`` is to look at this connection."""
         limits = self._service.limits
         if self._state == _PARTIAL:
@@ -503,7 +503,7 @@ class HttpConnection(ResponseWriter):
         return limits.idle_s
 
     def check_time(self) -> None:
-        """Called by the sweep when nothing happened for ``patience`` seconds."""
+        """Called by the sweep when nothing happened for ``quiet_limit_s`` seconds."""
         # In this order: a peer that takes nothing is judged by that, whatever it has begun to send.
         if self._waits_for_reader():
             self._check_reader()
@@ -527,7 +527,7 @@ class HttpConnection(ResponseWriter):
         idle_s = self._service.limits.idle_s
         unsent = self._transport.get_write_buffer_size()
         # The patience may be left from a shorter wait; then the idle time begins only now.
-        if unsent < self._unsent or self.patience < idle_s:
+        if unsent < self._unsent or self.quiet_limit_s < idle_s:
             self._unsent = unsent
             self._wait(idle_s)
         else:
@@ -546,4 +546,4 @@ class HttpConnection(ResponseWriter):
         if self.quiet >= allowed_s:
             self._fail(408, f"request body came too slowly: {have} bytes in {self.quiet} s")
         else:
-            self.patience = allowed_s
+            self.quiet_limit_s = allowed_s

@@ -142,7 +142,7 @@ class _OuterExchange(Exchange):
         self._inner = inner
         self.connection = inner.connection
         self.head = inner.head
-        self.answer = None
+        self.response = None
 
     @property
     def owner(self) -> ExchangeOwner | None:

@@ -42,11 +42,11 @@ def shared_with(application: Application, origins: Collection[str]) -> Applicati
         # The response depends on the origin, so caches must not serve it to other origins.
         vary = () if allowed == ANY else (("Vary", "Origin"),)
         if not allowed:
-            head.add_to_answers(vary)
+            head.add_response_fields(vary)
             return application(head)
         if head.method == "OPTIONS" and "access-control-request-method" in head.headers:
             return _preflight((("Access-Control-Allow-Origin", allowed), *vary), head)
-        head.add_to_answers(
+        head.add_response_fields(
             (("Access-Control-Allow-Origin", allowed), ("Access-Control-Expose-Headers", EXPOSED), *vary)
         )
         return application(head)
@@ -66,9 +66,9 @@ def _preflight(fields: tuple[tuple[str, str], ...], head: RequestHead) -> Handle
     # Echoed only if it is a list of header names: anything else could add fields to the response.
     names = (("Access-Control-Allow-Headers", wanted),) if _HEADER_NAMES.fullmatch(wanted) else ()
     fixed = (("Access-Control-Allow-Methods", "GET, POST"), ("Access-Control-Max-Age", str(MAX_AGE_S)))
-    answer = encode_head(200, "", 0, (*fields, *fixed, *names))
+    response = encode_head(200, "", 0, (*fields, *fixed, *names))
 
     def allow(exchange: Exchange, body: bytearray | memoryview) -> None:
-        exchange.send(answer)
+        exchange.send(response)
 
     return allow

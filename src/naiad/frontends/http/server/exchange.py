@@ -45,13 +45,13 @@ class ResponseChannel(Protocol):
     def write_parts(self, parts: list[Part]) -> None:
         """Write one response: small ones as one piece, large ones without copying them."""
 
-    def write_piece(self, parts: list[Part]) -> None:
+    def write_due(self, parts: list[Part]) -> None:
         """Write a response that is due, or more of it."""
 
-    def answer_slowly(self, exchange: Exchange, parts: Sequence[Part]) -> None:
+    def respond_slowly(self, exchange: Exchange, parts: Sequence[Part]) -> None:
         """Take a response that cannot be written unchanged, or not yet."""
 
-    def answer_next(self) -> None:
+    def write_pending(self) -> None:
         """Write the responses that are due, oldest first, and resume the requests that waited for them."""
 
     def unsent_bytes(self) -> int:
@@ -86,15 +86,15 @@ class Exchange:
     """One request and its response. The handler keeps it until it has called ``send`` once, on the loop's thread.
 
     The handler may set ``owner``: it is cancelled if the peer leaves before the response, and dropped with it.
-    ``answer`` belongs to the connection: the response, while it waits for those of earlier requests or is incomplete.
+    ``response`` belongs to the connection: the response, while it waits for those of earlier requests or is incomplete.
     """
 
-    __slots__ = ("answer", "connection", "head", "owner")
+    __slots__ = ("connection", "head", "owner", "response")
 
     def __init__(self, connection: ResponseChannel, head: RequestHead) -> None:
         self.connection = connection
         self.head = head
-        self.answer: Sequence[Part] | PartialResponse | None = None
+        self.response: Sequence[Part] | PartialResponse | None = None
         self.owner: ExchangeOwner | None = None
 
     def send(self, parts: bytes | list[Part]) -> None:
@@ -119,9 +119,9 @@ class Exchange:
             else:
                 connection.write_parts(cast("list[Part]", parts))
             if pending:
-                connection.answer_next()
+                connection.write_pending()
             return
-        connection.answer_slowly(self, [parts] if isinstance(parts, bytes) else parts)
+        connection.respond_slowly(self, [parts] if isinstance(parts, bytes) else parts)
 
     def send_status(self, status: int, content_type: str, body: bytes, extra: Sequence[tuple[str, str]] = ()) -> None:
         """Answer with a head made of ``status``, ``content_type`` and ``extra`` headers, and ``body``."""

@@ -39,10 +39,21 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
         halted: non-zero while no further request may be taken from the input.
         lost: the transport is gone.
         quiet: seconds since the last response or since the current wait began; the listener's sweep counts it up and
-            calls ``check_time`` once it reaches ``patience``.
+            calls ``check_time`` once it reaches ``quiet_limit_s``.
     """
 
-    __slots__ = ("_eof", "_service", "_transport", "_unsent", "halted", "lost", "patience", "pending", "quiet", "write")
+    __slots__ = (
+        "_eof",
+        "_service",
+        "_transport",
+        "_unsent",
+        "halted",
+        "lost",
+        "pending",
+        "quiet",
+        "quiet_limit_s",
+        "write",
+    )
 
     _transport: asyncio.Transport
     write: Callable[[Part], None]
@@ -55,7 +66,7 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
         self.halted = 0
         self.lost = False
         self.quiet = 0
-        self.patience = service.limits.idle_s
+        self.quiet_limit_s = service.limits.idle_s
 
     # The reading half.
 
@@ -76,12 +87,12 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
         """Resume the requests that waited for responses to leave."""
 
     @abstractmethod
-    def _patience(self) -> int:
+    def _find_quiet_limit_s(self) -> int:
         """After how many quiet seconds ``check_time`` is to look at this connection."""
 
     def _wait(self, seconds: int) -> None:
         self.quiet = 0
-        self.patience = seconds
+        self.quiet_limit_s = seconds
 
     # The transport's side.
 
@@ -95,10 +106,10 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
     def resume_writing(self) -> None:
         self.halted &= ~CHOKED
         # Before the reading resumes, which may write and pause again.
-        self._wait(self._patience())
+        self._wait(self._find_quiet_limit_s())
         self._resume()
-        if self.pending and type(answer := self.pending[0].answer) is StreamingResponse:
-            answer.look()
+        if self.pending and type(response := self.pending[0].response) is StreamingResponse:
+            response.look()
 
     def _can_half_close(self) -> bool:
         """Whether one direction can end alone, which TLS does not allow."""
@@ -123,53 +134,53 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
             for part in parts:
                 self.write(part)
 
-    def answer_slowly(self, exchange: Exchange, parts: Sequence[Part]) -> None:
+    def respond_slowly(self, exchange: Exchange, parts: Sequence[Part]) -> None:
         """Take a response that cannot be written unchanged, or not yet."""
         if self.lost:
             return
-        if exchange.answer is not None or exchange not in self.pending:
+        if exchange.response is not None or exchange not in self.pending:
             head = exchange.head
             raise InternalError(f"{head.method} {head.target} was answered twice; a handler must send exactly once")
-        exchange.answer = parts
+        exchange.response = parts
         # It leads back to the exchange: the two should not need the garbage collector.
         exchange.owner = None
         if exchange is not self.pending[0]:
             self._service.count_waiting(_size_of(parts))
-        self.answer_next()
+        self.write_pending()
 
-    def answer_next(self) -> None:
+    def write_pending(self) -> None:
         """Write the responses that are due, oldest first, and resume the requests that waited for them."""
         pending = self.pending
-        while pending and (answer := pending[0].answer) is not None:
-            if type(answer) is StreamingResponse:
-                is_complete = answer.write_on()
-                if not (pending and pending[0].answer is answer):
+        while pending and (response := pending[0].response) is not None:
+            if type(response) is StreamingResponse:
+                is_complete = response.write_on()
+                if not (pending and pending[0].response is response):
                     # The callback that learned of room has ended this response, and a nested call has removed it.
                     continue
                 if not is_complete:
                     break
                 # Cut by hand: the streaming response refers to its exchange.
-                pending.popleft().answer = None
+                pending.popleft().response = None
                 continue
             head = pending.popleft().head
             self.quiet = 0
-            self._write_answer(head, cast("Sequence[Part]", answer))
+            self._write_response(head, cast("Sequence[Part]", response))
         if self._is_over():
             self._say_goodbye()
         else:
             self._resume()
 
-    def _write_answer(self, head: RequestHead, answer: Sequence[Part]) -> None:
+    def _write_response(self, head: RequestHead, response: Sequence[Part]) -> None:
         if head is not _INTERIM_HEAD:
             keep_alive = "keep-alive" if head.version == (1, 0) else ""
             # After the exchange was taken out: so the last response itself announces the end.
             option = "close" if self._is_over() else keep_alive
             without_body = head.method == "HEAD"
-            if option or without_body or head.answered_with:
-                answer = adapt_response(answer, option, without_body, head.answered_with)
-        self.write_piece(list(answer))
+            if option or without_body or head.extra_fields:
+                response = adapt_response(response, option, without_body, head.extra_fields)
+        self.write_due(list(response))
 
-    def write_piece(self, parts: list[Part]) -> None:
+    def write_due(self, parts: list[Part]) -> None:
         """Write a response that is due, or more of it."""
         self.write_parts(parts)
         if self.halted & CHOKED:
@@ -182,12 +193,12 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
         """Bytes of responses that the peer has not taken yet."""
         return self._transport.get_write_buffer_size()
 
-    def kept_bytes(self) -> int:
+    def backlog_bytes(self) -> int:
         """Bytes of responses that the peer has not taken, or that wait for earlier responses."""
         kept = self._transport.get_write_buffer_size()
         # Called for every connection once per second: most have nothing that waits.
         if len(self.pending) > 1 or kept:
-            kept += sum(_size_of(e.answer) for e in self.pending if e.answer is not None)
+            kept += sum(_size_of(e.response) for e in self.pending if e.response is not None)
         return kept
 
     def _pass_interim(self) -> None:
@@ -222,8 +233,12 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
             # Half of the connection: the peer sees the end, and its further input is read and dropped until it closes.
             self._transport.write_eof()
             self._unsent = self._transport.get_write_buffer_size()
-            self._wait(self._patience())
+            self._wait(self._find_quiet_limit_s())
 
 
-def _size_of(answer: Sequence[Part] | PartialResponse) -> int:
-    return answer.waiting_bytes if type(answer) is StreamingResponse else sum(map(len, cast("Sequence[Part]", answer)))
+def _size_of(response: Sequence[Part] | PartialResponse) -> int:
+    return (
+        response.waiting_bytes
+        if type(response) is StreamingResponse
+        else sum(map(len, cast("Sequence[Part]", response)))
+    )

@@ -71,7 +71,7 @@ class BoundedConnection(ServedConnection, Protocol):
 
     lost: bool
 
-    def kept_bytes(self) -> int:
+    def backlog_bytes(self) -> int:
         """Bytes of responses that the peer has not taken, or that wait for earlier ones."""
 
     def forget_head(self) -> None:
@@ -208,7 +208,7 @@ class HttpService:
             )
 
     def _bound_waiting(self) -> None:
-        waiting = [(c.kept_bytes(), c) for c in self.connections if not c.lost]
+        waiting = [(c.backlog_bytes(), c) for c in self.connections if not c.lost]
         together = sum(size for size, _ in waiting)
         if together <= self.limits.max_waiting_bytes:
             return

@@ -37,17 +37,17 @@ class StreamingResponse:
         self, exchange: Exchange, status: int, content_type: str, extra: Sequence[tuple[str, str]] = ()
     ) -> None:
         head = exchange.head
-        lines = head.answered_with + "".join(f"\r\n{name}: {value}" for name, value in extra).encode("latin-1")
+        lines = head.extra_fields + "".join(f"\r\n{name}: {value}" for name, value in extra).encode("latin-1")
         self._exchange = exchange
         self._ended = False
         self._on_taken: Callable[[], object] | None = None
         self._chunked = head.version != (1, 0)
         self._parts: list[Part] = [encode_stream_head(status, content_type, self._chunked, head.keep_alive, lines)]
         self._waiting_bytes = 0
-        # ``answer`` stays None: a lost connection writes nothing and keeps no reference.
+        # ``response`` stays None: a lost connection writes nothing and keeps no reference.
         if exchange.closed():
             return
-        exchange.answer = self
+        exchange.response = self
         if not self._chunked:
             # HTTP/1.0 knows no chunks: the end of the connection is the end of the body, so no request may follow.
             exchange.connection.drain()
@@ -98,7 +98,7 @@ class StreamingResponse:
         if not self._exchange.closed():
             self._parts += parts
             self._waiting_bytes += sum(map(len, parts))
-            self._exchange.connection.answer_next()
+            self._exchange.connection.write_pending()
 
     def write_on(self) -> bool:
         """Write the pieces there are, and return whether that was all; the connection calls this once it is due."""
@@ -106,6 +106,6 @@ class StreamingResponse:
         parts, self._parts = self._parts, []
         self._waiting_bytes = 0
         if parts:
-            self._exchange.connection.write_piece(parts)
+            self._exchange.connection.write_due(parts)
             self.look()
         return self._ended

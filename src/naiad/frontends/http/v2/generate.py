@@ -29,7 +29,7 @@ from naiad.frontends.http.server.replies import JSON, RETRY_AFTER, handler_faile
 from naiad.frontends.http.server.streaming_response import StreamingResponse
 from naiad.frontends.http.v2.orca import load_fields
 from naiad.frontends.inference.client_request import ClientRequest
-from naiad.frontends.inference.deferred_inputs import late_strings
+from naiad.frontends.inference.deferred_inputs import unvalidated_strings
 from naiad.frontends.inference.model_wait import wait_for_model
 from naiad.frontends.inference.request_planner import Planner, read_bytes
 from naiad.request import Array, request_label
@@ -157,7 +157,7 @@ class _WholeRequest(_GenerateRequest):
         if outputs is not None or error is not None:
             if self.first is not None or self.is_writing:
                 # The status is that of the first response, as in the reference.
-                self._answer((self.first or _NONE)[0], _error_json(_NOT_ONE))
+                self._respond((self.first or _NONE)[0], _error_json(_NOT_ONE))
                 if not final:
                     self.model.cancel(self)
                 return
@@ -169,15 +169,15 @@ class _WholeRequest(_GenerateRequest):
         self.is_last = final
         # Not before ``final``: a second response would still make the whole an error.
         if final and not self.is_writing:
-            self._answer(*(self.first or _NONE))
+            self._respond(*(self.first or _NONE))
 
     def _written(self, response: _Response) -> None:
         self.is_writing = False
         self.first = response
         if self.is_last and not self.is_over:
-            self._answer(*response)
+            self._respond(*response)
 
-    def _answer(self, status: int, body: bytes | memoryview) -> None:
+    def _respond(self, status: int, body: bytes | memoryview) -> None:
         self.is_over = True
         self.exchange.send([encode_head(status, JSON, len(body), self._fields(status)), body])
 
@@ -221,7 +221,7 @@ class _StreamedRequest(_GenerateRequest):
             self.unwritten = deque()
             if not final:
                 # Responses behind it wait here, so the model should pause meanwhile.
-                self._hold()
+                self._pause()
             self._write_later(outputs, partial(self._written, final))
         else:
             self._send(self._encode(outputs, error), final)
@@ -237,7 +237,7 @@ class _StreamedRequest(_GenerateRequest):
         if final:
             self._end()
         elif self.events.is_behind:
-            self._hold()
+            self._pause()
             # The connection calls back when its peer takes data: nothing polls.
             self.events.when_taken(self._resume)
 
@@ -253,16 +253,16 @@ class _StreamedRequest(_GenerateRequest):
         if self.events is not None and not self.events.is_behind:
             self._resume()
 
-    def _hold(self) -> None:
+    def _pause(self) -> None:
         if not self.is_held:
             self.is_held = True
-            self.model.hold(self, BACKPRESSURE_TIMEOUT_MS)
+            self.model.pause(self, BACKPRESSURE_TIMEOUT_MS)
 
     def _resume(self) -> None:
         """The caller took the events that waited."""
         if self.is_held and not self.is_over and self.unwritten is None:
             self.is_held = False
-            self.model.go_on(self)
+            self.model.resume(self)
 
     def _abandon(self, final: bool) -> None:
         """Cancel the request: its caller takes the events too slowly, and not all of them can be kept."""
@@ -376,7 +376,7 @@ class _GenerateHandler:
         request = self._kind(exchange, model, plan, inputs, request_id, received_ns)
         request.held_bytes = max(body_bytes, request.held_bytes)
         exchange.owner = request
-        if plan.is_special and (late := late_strings(request, model.spec)) is not None:
+        if plan.is_special and (late := unvalidated_strings(request, model.spec)) is not None:
             request.submit_deferred(late)
         else:
             model.submit(request)

@@ -50,7 +50,7 @@ def model_ready(engine: Engine, model: str, version: str | None) -> Handler:
 
     def handle(exchange: Exchange, body: Body) -> None:
         try:
-            is_ready = engine.tells_model_ready(model, version)
+            is_ready = engine.reports_model_ready(model, version)
         except NaiadError as error:
             send_error(exchange, error, TEXT)
             return

@@ -22,7 +22,7 @@ from naiad.frontends.http.server.replies import JSON, TEXT, handler_failed, send
 from naiad.frontends.http.v2.infer_reader import DecoupledModelError, HeaderSizeError, RequestReader
 from naiad.frontends.inference.classification import classify_off_loop
 from naiad.frontends.inference.client_request import ClientRequest
-from naiad.frontends.inference.deferred_inputs import late_strings
+from naiad.frontends.inference.deferred_inputs import unvalidated_strings
 from naiad.frontends.inference.header_forwarding import AddedParameters
 from naiad.frontends.inference.model_wait import wait_for_model
 from naiad.frontends.inference.shared_memory_io import open_regions
@@ -36,7 +36,7 @@ from naiad.wire.v2.classification import Classes, Classified, LargeClassesError,
 from naiad.wire.v2.json_template import Recalled
 from naiad.wire.v2.parameters import parameters_of
 from naiad.wire.v2.plan import MAX_PLAN_KEY, PlanMemo
-from naiad.wire.v2.response import OutputPart, datatype_of, encode_answer, tensor_bytes
+from naiad.wire.v2.response import OutputPart, datatype_of, encode_response, tensor_bytes
 from naiad.wire.v2.sequence_plan import SequencePlans, cut_json
 
 MAX_LOOKED_UP = 65536
@@ -89,7 +89,7 @@ class HttpInferRequest(ClientRequest):
                 self._send_any(outputs)
             return
         try:
-            self.exchange.send(plan.answer(self.id, outputs))
+            self.exchange.send(plan.encode_response(self.id, outputs))
         except (BufferError, KeyError, TypeError, ValueError):
             # Not checked before, to save time: an output may be missing, or not be one row-major block.
             self._send_any(outputs)
@@ -100,10 +100,10 @@ class HttpInferRequest(ClientRequest):
 
     def _send_numbers(self, outputs: Mapping[str, Array]) -> bool:
         """Answer with JSON alone; False where the outputs do not fit the fast path."""
-        answer = self.plan.json_answer(self.id, outputs, LARGE_OUTPUT_BYTES)
-        if answer is None:
+        response = self.plan.encode_json_response(self.id, outputs, LARGE_OUTPUT_BYTES)
+        if response is None:
             return False
-        self.exchange.send(answer)
+        self.exchange.send(response)
         return True
 
     def _send_any(self, outputs: Mapping[str, Array]) -> None:
@@ -127,7 +127,7 @@ class HttpInferRequest(ClientRequest):
             self._send_later(parts, parameters_of(outputs))
             return
         try:
-            json, tensors, _ = encode_answer(plan.model, plan.version, self.id, parts, parameters_of(outputs))
+            json, tensors, _ = encode_response(plan.model, plan.version, self.id, parts, parameters_of(outputs))
         except NaiadError as error:
             send_error(self.exchange, error, TEXT)
             return
@@ -195,13 +195,13 @@ class HttpRegionRequest(HttpInferRequest):
         self._io.submit(self)
 
     def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
-        self._io.respond(self, outputs, error, HttpRegionRequest._answer)
+        self._io.respond(self, outputs, error, HttpRegionRequest._send_response)
 
-    def _answer(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+    def _send_response(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         if error is not None:
             send_error(self.exchange, error, TEXT)
-        elif type(outputs) is dict and (answer := self.plan.placed_answer(self.id, outputs)) is not None:
-            self.exchange.send(answer)
+        elif type(outputs) is dict and (response := self.plan.encode_placed_response(self.id, outputs)) is not None:
+            self.exchange.send(response)
         else:
             self._send_any(outputs)
 
@@ -468,7 +468,7 @@ def _submit(request: HttpInferRequest | None, added: AddedParameters | None) -> 
     request.exchange.owner = request
     if isinstance(request, HttpRegionRequest):
         request.submit()
-    elif request.plan.is_special and (late := late_strings(request, request.model.spec)) is not None:
+    elif request.plan.is_special and (late := unvalidated_strings(request, request.model.spec)) is not None:
         request.submit_deferred(late)
     else:
         request.model.submit(request)

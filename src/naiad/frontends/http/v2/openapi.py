@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from naiad.config.routes import ALIAS_PATTERN
 from naiad.frontends.access.features import feature_of_http
 from naiad.frontends.http.server.replies import JSON, TEXT
-from naiad.frontends.http.v2.openapi_schemas import SCHEMAS, answer_of, request_of
+from naiad.frontends.http.v2.openapi_schemas import SCHEMAS, request_of, response_of
 from naiad.frontends.http.v2.path_templates import templates_of
 from naiad.version import __version__
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from naiad.frontends.http.v2.route_table import Route
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
-_PARAMETER_FORMS: Final = {"version": f"^([0-9]+|{ALIAS_PATTERN})$"}
+_PARAMETER_PATTERNS: Final = {"version": f"^([0-9]+|{ALIAS_PATTERN})$"}
 _BINARY: Final = "application/octet-stream"
 
 
@@ -53,7 +53,7 @@ def _operation(route: Route, path: str) -> dict[str, Any]:
         "operationId": _identifier(route.method, path),
         "summary": _summary(route),
         "tags": [feature_of_http(_PARAMETER.sub("1", path))],
-        "responses": {"200": _answered(path), "default": _FAILED},
+        "responses": {"200": _response(path), "default": _FAILED},
     }
     if names := _PARAMETER.findall(path):
         found["parameters"] = [_parameter(name) for name in names]
@@ -73,7 +73,7 @@ def _summary(route: Route) -> str:
 
 
 def _parameter(name: str) -> dict[str, Any]:
-    schema = {"type": "string", "pattern": _PARAMETER_FORMS.get(name, "^[^/]+$")}
+    schema = {"type": "string", "pattern": _PARAMETER_PATTERNS.get(name, "^[^/]+$")}
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
@@ -86,8 +86,8 @@ def _body(path: str) -> dict[str, Any]:
     return {"required": required, "content": content}
 
 
-def _answered(path: str) -> dict[str, Any]:
-    name = answer_of(path)
+def _response(path: str) -> dict[str, Any]:
+    name = response_of(path)
     if not name:
         return {"description": "Yes, or done."}
     if path.endswith("/generate_stream"):

@@ -136,7 +136,7 @@ _REQUESTS: Final = (
     (r"/v2/systemsharedmemory.*/register", "SystemRegion", True),
     (r"/v2/cudasharedmemory.*/register", "CudaRegion", True),
 )
-_ANSWERS: Final = (
+_RESPONSES: Final = (
     (r"/v2/health/.*|.*/ready|/v2/repository.*/(?:un)?load", ""),
     (r".*sharedmemory.*/(?:un)?register", ""),
     (r".*/infer", "InferResponse"),
@@ -155,6 +155,6 @@ def request_of(path: str) -> tuple[str, bool]:
     return next(((name, needed) for form, name, needed in _REQUESTS if re.fullmatch(form, path)), ("Anything", False))
 
 
-def answer_of(path: str) -> str:
+def response_of(path: str) -> str:
     """The name of the schema of the response for the path template ``path``; "" for an empty response."""
-    return next((name for form, name in _ANSWERS if re.fullmatch(form, path)), "Anything")
+    return next((name for form, name in _RESPONSES if re.fullmatch(form, path)), "Anything")

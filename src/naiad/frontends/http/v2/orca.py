@@ -18,8 +18,8 @@ from naiad.execution.model.interface import ServingModel
 from naiad.telemetry.metrics.custom import CustomMetrics
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
 
-ASKED: Final = "endpoint-load-metrics-format"
-GIVEN: Final = "endpoint-load-metrics"
+REQUEST_FIELD: Final = "endpoint-load-metrics-format"
+RESPONSE_FIELD: Final = "endpoint-load-metrics"
 CACHE_FAMILY: Final = "nv_trt_llm_kv_cache_block_metrics"
 _BLOCKS: Final = "kv_cache_block_type"
 
@@ -46,14 +46,14 @@ class LoadReporter(Protocol):
 
 def load_fields(headers: Mapping[str, str], model: ServingModel) -> tuple[tuple[str, str], ...]:
     """The header fields for the response to a request with ``headers``; none unless these name a known format."""
-    wanted = headers.get(ASKED)
+    wanted = headers.get(REQUEST_FIELD)
     if wanted is None or not isinstance(model, LoadReporter):
         return ()
     if wanted.lower() == "json":
-        return ((GIVEN, "JSON " + orjson.dumps({"named_metrics": _figures(model)}).decode()),)
+        return ((RESPONSE_FIELD, "JSON " + orjson.dumps({"named_metrics": _figures(model)}).decode()),)
     if wanted.lower() == "text":
         shown = (f"named_metrics.{name}={_shown(value)}" for name, value in _figures(model).items())
-        return ((GIVEN, "TEXT " + ", ".join(shown)),)
+        return ((RESPONSE_FIELD, "TEXT " + ", ".join(shown)),)
     return ()
 
 

@@ -128,9 +128,9 @@ class Router:
         # Around the cached handler: codings and forwarded headers belong to the head, not to the path.
         found = self._around_inference(handler, head) if isinstance(handler, HttpInferHandler) else handler
         named = _ALIASED.match(head.target)
-        return found if named is None else partial(self._answer_alias, named["model"], named["alias"], found)
+        return found if named is None else partial(self._handle_alias, named["model"], named["alias"], found)
 
-    def _answer_alias(
+    def _handle_alias(
         self, model: str, alias: str, handler: Handler, exchange: Exchange, body: bytearray | memoryview
     ) -> None:
         """Answer 404 unless the alias exists now: aliases come and go while heads are cached."""

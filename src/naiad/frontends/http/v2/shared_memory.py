@@ -23,13 +23,13 @@ _LARGEST_DEVICE: Final = 2**31 - 1
 def system_status(engine: Engine, region: str, version: str | None) -> Handler:
     """Handler of the system shared memory that is registered, or of one region."""
 
-    def answer() -> list[dict[str, Any]]:
+    def regions() -> list[dict[str, Any]]:
         found = engine.regions.system(_name(region))
         return [{"name": r.name, "key": r.key, "offset": r.start, "byte_size": r.byte_size} for r in found]
 
     def handle(exchange: Exchange, body: Body) -> None:
         try:
-            send_json(exchange, answer())
+            send_json(exchange, regions())
         except NaiadError as error:
             send_error(exchange, error)
 
@@ -39,13 +39,13 @@ def system_status(engine: Engine, region: str, version: str | None) -> Handler:
 def cuda_status(engine: Engine, region: str, version: str | None) -> Handler:
     """Handler of the CUDA shared memory that is registered, or of one region."""
 
-    def answer() -> list[dict[str, Any]]:
+    def regions() -> list[dict[str, Any]]:
         found = engine.regions.cuda(_name(region))
         return [{"name": r.name, "device_id": r.device_id, "byte_size": r.byte_size} for r in found]
 
     def handle(exchange: Exchange, body: Body) -> None:
         try:
-            send_json(exchange, answer())
+            send_json(exchange, regions())
         except NaiadError as error:
             send_error(exchange, error)
 

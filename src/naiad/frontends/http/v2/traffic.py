@@ -30,18 +30,18 @@ def promote(engine: Engine, model: str, version: str | None) -> Handler:
 def roll_back(engine: Engine, model: str, version: str | None) -> Handler:
     """Handler that goes back to the routes before the last change, and answers with them."""
 
-    def answer(body: Body) -> dict[str, Any]:
+    def make_content(body: Body) -> dict[str, Any]:
         if body and read_settings(body):
             raise InvalidArgumentError("a rollback goes back to the routes before the last change and takes no fields")
         return engine.routes.roll_back(model)
 
-    return _answering(answer)
+    return _answering(make_content)
 
 
-def _answering(answer: Callable[[Body], dict[str, Any]]) -> Handler:
+def _answering(make_content: Callable[[Body], dict[str, Any]]) -> Handler:
     def handle(exchange: Exchange, body: Body) -> None:
         try:
-            send_json(exchange, answer(body))
+            send_json(exchange, make_content(body))
         except NaiadError as error:
             send_error(exchange, error)
 

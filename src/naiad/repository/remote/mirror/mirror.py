@@ -17,7 +17,7 @@ from naiad.repository.remote.mirror.objects import Objects, disk_error
 from naiad.repository.remote.mirror.progress import TransferProgress, shown
 from naiad.repository.remote.mirror.sweep import sweep
 from naiad.repository.remote.mirror.transfers import Halt, in_threads
-from naiad.repository.remote.mirror.views import BUILDING, Piece, View, Views
+from naiad.repository.remote.mirror.views import BUILDING, View, ViewFile, Views
 from naiad.repository.remote.stores.store import Store, StoredFile, digest, object_key
 
 logger = logging.getLogger("naiad")
@@ -124,8 +124,8 @@ class Mirror:
                 if found is not None:
                     return found
                 progress = TransferProgress(what, sum(entry.size for entry in files.values()))
-                pieces, folders = self._fetch(store, files, progress)
-                view = self._views.build(repository, tree, model, pieces, folders, extra or {})
+                contents, folders = self._fetch(store, files, progress)
+                view = self._views.build(repository, tree, model, contents, folders, extra or {})
                 progress.finish()
         except OSError as error:
             raise disk_error(error, self.root, what) from error
@@ -212,8 +212,8 @@ class Mirror:
 
     def _fetch(
         self, store: Store, files: Mapping[str, StoredFile], progress: TransferProgress
-    ) -> tuple[dict[str, Piece], Collection[str]]:
-        pieces: dict[str, Piece] = {}
+    ) -> tuple[dict[str, ViewFile], Collection[str]]:
+        contents: dict[str, ViewFile] = {}
         folders: list[str] = []
 
         def fetch(job: tuple[str, StoredFile], halt: Halt) -> None:
@@ -224,12 +224,12 @@ class Mirror:
                 return
             key = object_key(store, entry)
             content = self.objects.fetch(store, entry, progress, halt)
-            pieces[path] = Piece(key, content, entry.size)
+            contents[path] = ViewFile(key, content, entry.size)
 
         # The largest first, so that no thread is left alone with one at the end.
         by_size = sorted(files.items(), key=lambda item: -item[1].size)
         in_threads(by_size, fetch, FILES, self.halt)
-        return pieces, folders
+        return contents, folders
 
 
 def _is_own(name: str) -> bool:

@@ -211,11 +211,11 @@ def _read_part(
         halt.check()
         try:
             at = start
-            for piece in store.read(entry, start, end):
-                if at + len(piece) > end:
+            for chunk in store.read(entry, start, end):
+                if at + len(chunk) > end:
                     raise ObjectChangedError(f"'{entry.path}' of {store.identity} is larger than listed")
-                _write(descriptor, piece, at)
-                at += len(piece)
+                _write(descriptor, chunk, at)
+                at += len(chunk)
                 if at < end:
                     # Not behind the last piece: a complete part goes to the journal even if another part failed.
                     halt.check()
@@ -230,10 +230,10 @@ def _read_part(
             halt.pause(_PAUSE_S * 4 ** (attempt - 1))
 
 
-def _write(descriptor: int, piece: memoryview, at: int) -> None:
-    while piece:
-        count = os.pwrite(descriptor, piece, at)
-        piece = piece[count:]
+def _write(descriptor: int, chunk: memoryview, at: int) -> None:
+    while chunk:
+        count = os.pwrite(descriptor, chunk, at)
+        chunk = chunk[count:]
         at += count
 
 
@@ -257,9 +257,9 @@ def md5_of(descriptor: int, halt: Halt) -> str:
     """The MD5 sum of an open file."""
     found = hashlib.md5(usedforsecurity=False)
     at = 0
-    while piece := os.pread(descriptor, 1 << 20, at):
-        found.update(piece)
-        at += len(piece)
+    while chunk := os.pread(descriptor, 1 << 20, at):
+        found.update(chunk)
+        at += len(chunk)
         halt.check()
     return found.hexdigest()
 

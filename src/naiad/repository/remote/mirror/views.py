@@ -33,7 +33,7 @@ _MAX_COPIES: Final = 1000
 class View:
     """A folder that stays while it is held. The caller who gets it holds it once.
 
-    ``hold`` touches no file, so it may be called on the event loop.
+    ``lease`` touches no file, so it may be called on the event loop.
 
     Attributes:
         path: the folder; its name is the model's.
@@ -51,14 +51,14 @@ class View:
         """The same view with a folder in it as its path. Release one of the two, not both."""
         return View(path, self._name, self._folder_lock, self._users)
 
-    def tried(self, is_kept: bool) -> None:
+    def tried(self, is_loaded: bool) -> None:
         """Release the hold of the load that obtained it."""
         self.release()
 
     def leave(self) -> None:
         """Do nothing: no agent is notified."""
 
-    def hold(self) -> None:
+    def lease(self) -> None:
         """Count one more user."""
         with self._holders_lock:
             self._holders += 1
@@ -79,7 +79,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ViewFile:
     """One file of a view: the content's name ``key``, where it lies, and its size."""
 
     key: str
@@ -112,7 +112,7 @@ class Views:
         repository: str,
         tree: str,
         model: str,
-        pieces: Mapping[str, Piece],
+        files: Mapping[str, ViewFile],
         folders: Collection[str],
         extra: Mapping[str, str],
     ) -> View:
@@ -127,12 +127,12 @@ class Views:
             target.mkdir(parents=True)
             for folder in folders:
                 (target / folder).mkdir(parents=True, exist_ok=True)
-            for path, piece in pieces.items():
+            for path, file in files.items():
                 (target / path).parent.mkdir(parents=True, exist_ok=True)
-                _place(piece, target / path)
+                _place(file, target / path)
             for path, text in extra.items():
                 (target / path).write_text(text, encoding="utf-8")
-            manifest = {"model": model, "files": {path: [piece.key, piece.size] for path, piece in pieces.items()}}
+            manifest = {"model": model, "files": {path: [file.key, file.size] for path, file in files.items()}}
             (building / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
             return self._held(self._publish(building, repository, tree), model)
         except BaseException:
@@ -191,15 +191,15 @@ def _is_whole(folder: Path, manifest: Mapping[str, Any]) -> bool:
     )
 
 
-def _place(piece: Piece, target: Path) -> None:
+def _place(file: ViewFile, target: Path) -> None:
     """Link or copy a content. A link needs no room, but a write to it changes the content; people edit small files."""
-    if piece.size >= LINKED:
+    if file.size >= LINKED:
         try:
-            os.link(piece.content, target)
+            os.link(file.content, target)
             return
         except OSError:
             # Not every file system has links.
             pass
-    shutil.copyfile(piece.content, target)
+    shutil.copyfile(file.content, target)
     # A link has the content's time; a copy gets it, since the time shows whether somebody wrote to the file.
-    os.utime(target, ns=(stamp(piece.key), stamp(piece.key)))
+    os.utime(target, ns=(stamp(file.key), stamp(file.key)))

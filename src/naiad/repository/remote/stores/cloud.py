@@ -126,10 +126,10 @@ class CloudStore:
             return
         with self._explained(f"read '{entry.path}'"):
             # The ETag is compared here, since not every store knows the condition.
-            answer = self._raw.get(self._full(entry), options={"range": (start, end)})
-            if entry.version not in _versions(answer.meta) or answer.meta["size"] != entry.size:
+            response = self._raw.get(self._full(entry), options={"range": (start, end)})
+            if entry.version not in _versions(response.meta) or response.meta["size"] != entry.size:
                 raise ObjectChangedError(f"'{entry.path}' of '{self._uri}' has changed while it was fetched")
-            content = answer.bytes()
+            content = response.bytes()
         # Outside: an exception of the caller must not be explained as one of the store.
         yield memoryview(content)
 
@@ -158,15 +158,15 @@ class CloudStore:
             raise StoreError(f"cannot {operation} of '{self._uri}': {_summary(str(error))}") from None
 
     def _explanation(self, operation: str, text: str) -> StoreError:
-        answer = _summary(text)
-        what = f"cannot {operation} of '{self._uri}': {answer}"
-        if _UNREACHABLE.search(answer):
+        response = _summary(text)
+        what = f"cannot {operation} of '{self._uri}': {response}"
+        if _UNREACHABLE.search(response):
             return StoreUnreachableError(f"{what}; the store does not answer as it should: is the address right?")
-        if _GONE.search(answer):
+        if _GONE.search(response):
             return StoreError(f"{what}; there is no such bucket or container")
-        if _REGION.search(answer):
+        if _REGION.search(response):
             return StoreError(f"{what}; the bucket may be in another region: set AWS_REGION")
-        if _DENIED.search(answer) or "credential" in answer.lower():
+        if _DENIED.search(response) or "credential" in response.lower():
             return StoreError(f"{what}; the store refuses the credentials: {self._hint}")
         return StoreError(what)
 

@@ -18,8 +18,8 @@ def has_service_account(environ: Mapping[str, str]) -> bool:
     # Past any proxy: another machine must not answer for this one.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=_WAIT_S) as answer:
+        with opener.open(request, timeout=_WAIT_S) as response:
             # A network may resolve any name; only a metadata server sends this header.
-            return bool(answer.headers.get("Metadata-Flavor") == "Google")
+            return bool(response.headers.get("Metadata-Flavor") == "Google")
     except (urllib.error.URLError, OSError, ValueError):
         return False

@@ -22,7 +22,7 @@ from naiad.repository.remote.stores.store import Level, ObjectChangedError, Stor
 
 WAIT_S: Final = 30.0
 """Seconds without a response, or without more of it, after which a server counts as unreachable."""
-PIECE: Final = 1 << 20
+CHUNK_BYTES: Final = 1 << 20
 _MAX_JSON: Final = 64 << 20
 _REPEATED: Final = (408, 429)
 UNKNOWN: Final = "unknown-"
@@ -37,7 +37,7 @@ class Web:
         self._sign_in = dict(sign_in)
 
     @contextmanager
-    def answer(self, url: str, operation: str, method: str = "GET", **headers: str) -> Iterator[Any]:
+    def request_file(self, url: str, operation: str, method: str = "GET", **headers: str) -> Iterator[Any]:
         """The response to a request, whose body is still to be read.
 
         Raises:
@@ -50,8 +50,8 @@ class Web:
         for name, value in self._sign_in.items():
             request.add_unredirected_header(name, value)
         try:
-            with closing(_opener().open(request, timeout=WAIT_S)) as answer:
-                yield answer
+            with closing(_opener().open(request, timeout=WAIT_S)) as response:
+                yield response
         except urllib.error.HTTPError as error:
             error.close()
             raise _refusal(what, error.code, error.reason) from None
@@ -66,10 +66,10 @@ class Web:
             raise StoreError(f"{what}: {redacted(str(error))}") from None
 
     def json(self, url: str, operation: str) -> Mapping[str, Any]:
-        """The JSON object of a response. Raises the errors of ``answer``, and StoreError for other content."""
-        with self.answer(url, operation) as answer:
+        """The JSON object of a response. Raises the errors of ``request_file``, and StoreError for other content."""
+        with self.request_file(url, operation) as response:
             # A longer response is cut off, and fails as JSON below.
-            text = answer.read(_MAX_JSON)
+            text = response.read(_MAX_JSON)
         try:
             found = json.loads(text)
         except ValueError:
@@ -83,16 +83,16 @@ class Web:
         if start == end:
             return
         headers = {"Range": f"bytes={start}-{end - 1}"} if has_ranges else {}
-        with self.answer(url, "read", **headers) as answer:
+        with self.request_file(url, "read", **headers) as response:
             # A server may ignore the range and send the whole file.
-            is_part = answer.status == 206
-            got = answer.headers.get("Content-Range", "") if is_part else f"bytes {start}-{end - 1}/{entry.size}"
+            is_part = response.status == 206
+            got = response.headers.get("Content-Range", "") if is_part else f"bytes {start}-{end - 1}/{entry.size}"
             # A server that sends no ETag and no time cannot contradict the listing.
-            is_same = _version(answer.headers) in ("", entry.version) or entry.version.startswith(UNKNOWN)
+            is_same = _version(response.headers) in ("", entry.version) or entry.version.startswith(UNKNOWN)
             if is_part != has_ranges or got.replace(" ", "") != f"bytes{start}-{end - 1}/{entry.size}" or not is_same:
                 raise ObjectChangedError(f"'{redacted(url)}' has changed while it was fetched")
-            while piece := answer.read(PIECE):
-                yield memoryview(piece)
+            while chunk := response.read(CHUNK_BYTES):
+                yield memoryview(chunk)
 
 
 class WebFile:
@@ -133,17 +133,17 @@ class WebFile:
     def _head(self) -> tuple[str, Mapping[str, str]]:
         """The size and the headers, by HEAD; by a read of one byte where an address is signed for reading alone."""
         try:
-            with self._web.answer(self._url, "look at", "HEAD") as answer:
-                self.has_ranges = answer.headers.get("Accept-Ranges", "").lower() == "bytes"
-                return answer.headers.get("Content-Length", ""), answer.headers
+            with self._web.request_file(self._url, "look at", "HEAD") as response:
+                self.has_ranges = response.headers.get("Accept-Ranges", "").lower() == "bytes"
+                return response.headers.get("Content-Length", ""), response.headers
         except StoreUnreachableError:
             # Its base class is caught below, and a second request to a server that is gone would only wait again.
             raise
         except StoreError:
-            with self._web.answer(self._url, "look at", Range="bytes=0-0") as answer:
-                self.has_ranges = answer.status == 206
-                whole = answer.headers.get("Content-Range", "").rpartition("/")[2]
-                return whole if self.has_ranges else answer.headers.get("Content-Length", ""), answer.headers
+            with self._web.request_file(self._url, "look at", Range="bytes=0-0") as response:
+                self.has_ranges = response.status == 206
+                whole = response.headers.get("Content-Range", "").rpartition("/")[2]
+                return whole if self.has_ranges else response.headers.get("Content-Length", ""), response.headers
 
     def list(self, folder: str = "") -> Sequence[StoredFile]:
         return [self.describe()]

@@ -36,14 +36,14 @@ class LoadCommand:
     name: str = ""
 
 
-def pack(orders: LoadCommand) -> dict[str, Any]:
+def pack(command: LoadCommand) -> dict[str, Any]:
     """The content of an ``INIT`` frame."""
-    return {"version": VERSION, "orders": base64.b64encode(pickle.dumps(orders)).decode()}
+    return {"version": VERSION, "orders": base64.b64encode(pickle.dumps(command)).decode()}
 
 
 def unpack(content: Mapping[str, Any]) -> LoadCommand:
-    """The orders that an ``INIT`` frame holds. It comes from the process that started this one."""
+    """The load command that an ``INIT`` frame holds. It comes from the process that started this one."""
     found = pickle.loads(base64.b64decode(content["orders"]))
     if not isinstance(found, LoadCommand):
-        raise TypeError(f"an INIT frame of a framework's process holds {type(found).__name__}, expected Orders")
+        raise TypeError(f"an INIT frame of a framework's process holds {type(found).__name__}, expected LoadCommand")
     return found

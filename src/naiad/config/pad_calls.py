@@ -26,7 +26,7 @@ _MOST: Final = 256
 _Read = TypeVar("_Read")
 
 
-class PadTermsError(ValueError):
+class PadCallError(ValueError):
     """A text is not such a call; the message completes "... is 'pad(': "."""
 
 
@@ -34,13 +34,13 @@ def read_pad(text: str, dims: Sequence[int], dtype: DataType) -> PadSpec:
     """The ``pad(...)`` of an input with these configured dims, -1 where variable.
 
     Raises:
-        PadTermsError: what is wrong with it.
+        PadCallError: what is wrong with it.
     """
     given, named = _call(text, "pad", ("to", "dims", "mask", "mask_type"), PAD)
     multiple, buckets = _target(named.get("to"))
     mask = "" if "mask" not in named else _name(named["mask"], "mask")
     if "mask_type" in named and not mask:
-        raise PadTermsError("mask_type is given without a mask")
+        raise PadCallError("mask_type is given without a mask")
     mask_dtype = _mask_type(named.get("mask_type")) if mask else None
     return PadSpec(_padded(named.get("dims"), dims), _value(given, dtype), multiple, buckets, mask, mask_dtype)
 
@@ -49,38 +49,38 @@ def read_unpad(text: str, pads: Mapping[str, PadSpec], dims: Sequence[int]) -> U
     """The ``unpad(...)`` of an output with these configured dims; ``pads`` are those of the inputs.
 
     Raises:
-        PadTermsError: what is wrong with it.
+        PadCallError: what is wrong with it.
     """
     given, named = _call(text, "unpad", ("dims", "scale"), UNPAD)
     source = _name(given, "the input")
     if source not in pads:
-        raise PadTermsError(f"'{source}' is no input with 'pad'; these are: {', '.join(pads) or 'none'}")
+        raise PadCallError(f"'{source}' is no input with 'pad'; these are: {', '.join(pads) or 'none'}")
     wanted = pads[source].dims if "dims" not in named else _numbers(named["dims"], "dims", 0)
     if len(wanted) != len(pads[source].dims):
-        raise PadTermsError(
+        raise PadCallError(
             f"dims has {len(wanted)} numbers, and input '{source}' has {len(pads[source].dims)} padded dims"
         )
     _check_dims(wanted, dims, "the output")
     return UnpadSpec(source, wanted, _scale(named["scale"]) if "scale" in named else Fraction(1))
 
 
-def _call(text: str, name: str, keywords: Sequence[str], form: str) -> tuple[ast.expr, dict[str, ast.expr]]:
+def _call(text: str, name: str, keywords: Sequence[str], grammar: str) -> tuple[ast.expr, dict[str, ast.expr]]:
     """The one value and the named ones of a call like ``name(value, keyword=value)``."""
     if len(text) > _LONGEST:
-        raise PadTermsError(f"it has {len(text)} characters, at most {_LONGEST} are read")
+        raise PadCallError(f"it has {len(text)} characters, at most {_LONGEST} are read")
     try:
         found: ast.expr = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         # The parser has a ValueError for a null byte, and the last two for deep nesting.
-        raise PadTermsError(f"expected {form}") from None
+        raise PadCallError(f"expected {grammar}") from None
     if not (isinstance(found, ast.Call) and isinstance(found.func, ast.Name) and found.func.id == name):
-        raise PadTermsError(f"expected {form}")
+        raise PadCallError(f"expected {grammar}")
     named = {k.arg: k.value for k in found.keywords if k.arg is not None}
     # Fewer names than keywords: one is given twice, or is a ``**``, which Python's parser lets pass.
     if len(found.args) != 1 or isinstance(found.args[0], ast.Starred) or len(named) != len(found.keywords):
-        raise PadTermsError(f"expected {form}")
+        raise PadCallError(f"expected {grammar}")
     if unknown := [key for key in named if key not in keywords]:
-        raise PadTermsError(f"'{unknown[0]}' is unknown; expected {form}")
+        raise PadCallError(f"'{unknown[0]}' is unknown; expected {grammar}")
     return found.args[0], named
 
 
@@ -95,14 +95,14 @@ def _target(found: ast.expr | None) -> tuple[int, tuple[int, ...]]:
             return numbers[0], ()
         if found.func.id == "buckets" and 0 < len(numbers) <= _MOST:
             return 1, tuple(sorted(set(numbers)))
-    raise PadTermsError(f"to is '{_said(found)}', expected max, multiple(N) or buckets(N, ...)")
+    raise PadCallError(f"to is '{_said(found)}', expected max, multiple(N) or buckets(N, ...)")
 
 
 def _padded(found: ast.expr | None, dims: Sequence[int]) -> tuple[int, ...]:
     if found is None:
         variable = tuple(index for index, dim in enumerate(dims) if dim < 0)
         if not variable:
-            raise PadTermsError(f"the input has no variable dim (-1) in {list(dims)}, so there is nothing to pad")
+            raise PadCallError(f"the input has no variable dim (-1) in {list(dims)}, so there is nothing to pad")
         return variable
     wanted = _numbers(found, "dims", 0)
     _check_dims(wanted, dims, "the input")
@@ -111,14 +111,14 @@ def _padded(found: ast.expr | None, dims: Sequence[int]) -> tuple[int, ...]:
 
 def _check_dims(wanted: Sequence[int], dims: Sequence[int], what: str) -> None:
     if len(set(wanted)) != len(wanted):
-        raise PadTermsError(f"dims {list(wanted)} names a dim twice")
+        raise PadCallError(f"dims {list(wanted)} names a dim twice")
     for index in wanted:
         if index >= len(dims):
-            raise PadTermsError(
+            raise PadCallError(
                 f"dim {index} is not in the dims {list(dims)} of {what}; they are counted from 0, without the batch"
             )
         if dims[index] >= 0:
-            raise PadTermsError(f"dim {index} of {what} is always {dims[index]} (dims {list(dims)}), expected -1 there")
+            raise PadCallError(f"dim {index} of {what} is always {dims[index]} (dims {list(dims)}), expected -1 there")
 
 
 def _numbers(found: ast.expr, what: str, minimum: int) -> tuple[int, ...]:
@@ -140,7 +140,7 @@ def _number(found: ast.expr, what: str, minimum: int) -> int:
     value = found.value if isinstance(found, ast.Constant) else None
     # ``isinstance`` would take True for 1.
     if type(value) is not int or not minimum <= value < _LARGEST:
-        raise PadTermsError(f"{what} has '{_said(found)}', expected a whole number of at least {minimum}")
+        raise PadCallError(f"{what} has '{_said(found)}', expected a whole number of at least {minimum}")
     return value
 
 
@@ -150,14 +150,14 @@ def _name(found: ast.expr, what: str) -> str:
         return found.id
     if isinstance(found, ast.Constant) and isinstance(found.value, str) and found.value:
         return found.value
-    raise PadTermsError(f"{what} is '{_said(found)}', expected a name")
+    raise PadCallError(f"{what} is '{_said(found)}', expected a name")
 
 
 def _mask_type(found: ast.expr | None) -> DataType:
     wire = "BOOL" if found is None else _name(found, "mask_type").removeprefix("TYPE_")
     dtype = BY_WIRE.get(wire)
     if dtype is None or dtype.is_bytes:
-        raise PadTermsError(f"mask_type is '{wire}', expected a type of numbers or BOOL, such as INT64")
+        raise PadCallError(f"mask_type is '{wire}', expected a type of numbers or BOOL, such as INT64")
     return dtype
 
 
@@ -218,5 +218,5 @@ def _holds(value: float, dtype: DataType) -> bool:
 def _fitting(make: Callable[[], _Read | None], text: str, expected: str) -> _Read:
     found = make()
     if found is None:
-        raise PadTermsError(f"the value is '{text}', expected {expected} for the datatype of the input")
+        raise PadCallError(f"the value is '{text}', expected {expected} for the datatype of the input")
     return found
