@@ -69,6 +69,7 @@ NETWORK_CALLS = re.compile(
     r"|DatagramProtocol|create_server|create_unix_server|create_connection|create_datagram_endpoint|sock_[a-z_]+"
 )
 FRAMEWORKS = ("onnxruntime", "onnx", "torch", "tensorflow", "openvino", "tensorrt", "tritonclient", "grpc")
+FRAMEWORKS += ("treelite", "xgboost", "lightgbm", "sklearn", "skops", "joblib", "keras")
 VAGUE_NAMES = ("utils", "util", "helpers", "helper", "common", "misc", "core")
 LARGE_FILE_LINES = 600
 

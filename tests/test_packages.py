@@ -75,6 +75,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "backends.shared": ("config", "processes", "tensor"),
     "backends.builtin": ("backend_api", "backends.python", "backends.shared", "config.spec", "request"),
+    "backends.fil": ("backend_api", "backends.shared", "config", "tensor"),
+    "backends.keras": ("backend_api", "backends.shared", "config", "tensor"),
     "backends.onnx": ("backend_api", "backends.shared", "config", "tensor"),
     "backends.openvino": ("backend_api", "backends.shared", "config", "tensor"),
     "backends.tensorflow": ("backend_api", "backends.shared", "config", "tensor"),

@@ -43,9 +43,11 @@ PYTHON = "python"
 BACKEND_DIRECTORY = "backend-directory"
 BACKENDS = {
     "dyna_sequence": BackendEntry("naiad.backends.builtin.sequence:DynaSequenceBackend"),
+    "fil": BackendEntry("naiad.backends.fil.backend:ForestBackend", "treelite", "fil"),
     "identity": BackendEntry("naiad.backends.builtin.identity:IdentityBackend"),
     "implicit_state": BackendEntry("naiad.backends.builtin.implicit_state:ImplicitStateBackend"),
     "iterative_sequence": BackendEntry("naiad.backends.builtin.iterative:IterativeSequenceBackend"),
+    "keras": BackendEntry("naiad.backends.keras.backend:KerasBackend", extra="keras"),
     "onnxruntime": BackendEntry("naiad.backends.onnx.backend:OnnxRuntimeBackend", "onnxruntime", "onnx"),
     "openvino": BackendEntry(
         "naiad.backends.openvino.backend:OpenVinoBackend", "openvino", "openvino", hidden="openvino.tools.ovc"
@@ -64,7 +66,7 @@ _PYTHON_PROGRAMS = frozenset({"iterative_sequence"})
 # Backends of the reference server: a name from this list is right, only not served here.
 NOT_BUILT = frozenset(
     (
-        *("dali", "ensemble", "fil"),
+        *("dali", "ensemble"),
         *("tensorrt", "tensorrtllm", "vllm"),
     )
 )

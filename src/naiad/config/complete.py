@@ -48,7 +48,18 @@ FORMATS = (
     ModelFormat("pytorch", "pytorch_libtorch", "model.py", is_stated=True),
     ModelFormat("pytorch", "torch_aoti", "model.pt2"),
     ModelFormat("python", "", "model.py"),
+    # After Python models, which may have such a file beside them.
+    ModelFormat("fil", "", "xgboost.json"),
+    ModelFormat("fil", "", "xgboost.ubj"),
+    ModelFormat("fil", "", "xgboost.model"),
+    ModelFormat("fil", "", "model.txt"),
+    ModelFormat("fil", "", "checkpoint.tl"),
+    ModelFormat("fil", "", "model.skops"),
+    ModelFormat("fil", "", "model.joblib"),
+    ModelFormat("keras", "", "model.keras"),
 )
+_COMMON_SUFFIXES = frozenset({".json", ".txt", ".model"})
+"""Suffixes of many kinds of files: such a file is a model only under its full name."""
 
 PLATFORMS: dict[str, str] = {f.platform: f.backend for f in FORMATS if f.platform}
 """Backend by platform name."""
@@ -84,7 +95,9 @@ def is_ensemble(config: Any) -> bool:
 
 def format_by_suffix(filename: str) -> ModelFormat | None:
     """The kind of model that a file called ``filename`` holds, by its suffix; None when it is not known."""
-    suffix = Path(filename).suffix
+    name, suffix = Path(filename).name, Path(filename).suffix
+    if suffix in _COMMON_SUFFIXES:
+        return next((f for f in FORMATS if f.filename == name), None)
     return next((f for f in FORMATS if Path(f.filename).suffix == suffix and not f.is_stated), None) if suffix else None
 
 

@@ -20,6 +20,9 @@ _TWO_CPU_INSTANCES = frozenset({"onnxruntime", "tensorflow"})
 _CPU_BACKENDS = frozenset({"identity", "python"})
 """Backends whose instances run on the CPU unless the configuration says otherwise."""
 
+_PROCESSOR_ONLY = frozenset({"fil", "keras"})
+"""Backends for which KIND_AUTO, which configurations of the reference have for forests, is the CPU."""
+
 
 def normalize(config: Any, gpu_count: int = 0) -> None:
     """Fill the defaults of ``config`` in place. ``gpu_count`` GPUs, numbered from 0, can be used."""
@@ -89,7 +92,7 @@ def _instance_groups(config: Any, gpu_count: int) -> None:
             config.instance_group[0].kind = enum_type("ModelInstanceGroup.Kind").Value("KIND_CPU")
     for index, group in enumerate(config.instance_group):
         group.name = group.name or f"{config.name}_{index}"
-        _resolve_kind(group, gpu_count)
+        _resolve_kind(group, 0 if config.backend in _PROCESSOR_ONLY else gpu_count)
         kinds = enum_type("ModelInstanceGroup.Kind")
         if group.kind == kinds.Value("KIND_GPU") and not group.gpus:
             group.gpus.extend(range(gpu_count))

@@ -16,7 +16,8 @@ from naiad.config.problems import Origin
 from naiad.errors import ConfigError
 
 ONE_RESPONSE = frozenset(
-    {"dyna_sequence", "identity", "implicit_state", "onnxruntime", "openvino", "pytorch", "sequence"}
+    {"dyna_sequence", "fil", "identity", "implicit_state", "keras", "onnxruntime", "openvino", "pytorch", "sequence"}
+    | {"tensorflow"}
 )
 """The backends of Naiad whose models send one response for each request. Those of other names are Python-based."""
 OWN_BACKENDS = ONE_RESPONSE | {"iterative_sequence", "python", "repeat", "square"}

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from naiad.config.known_parameters import every_model, onnxruntime, openvino, pytorch, tensorflow
+from naiad.config.known_parameters import every_model, fil, onnxruntime, openvino, pytorch, tensorflow
 from naiad.config.known_parameters.parameter import KnownParameter
 
 BY_BACKEND: Final[Mapping[str, tuple[KnownParameter, ...]]] = {
+    "fil": fil.PARAMETERS,
+    "keras": (),
     "onnxruntime": onnxruntime.PARAMETERS,
     "openvino": openvino.PARAMETERS,
     "pytorch": pytorch.PARAMETERS,

@@ -1,0 +1,158 @@
+"""Forests of every format give what their own libraries compute."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+treelite = pytest.importorskip("treelite", reason="the extra fil is not installed")
+pytest.importorskip("xgboost", reason="xgboost is not installed")
+pytest.importorskip("lightgbm", reason="lightgbm is not installed")
+
+from support.forest_models import (  # noqa: E402
+    FEATURES,
+    LEGACY,
+    LEGACY_ROWS,
+    LEGACY_SCORES,
+    NUMBER,
+    ROWS,
+    TESTED,
+    THREE,
+    TWO,
+    answer,
+    completed,
+    lightgbm_model,
+    parameters,
+    refusal,
+    tensors,
+    width_of,
+    xgboost_model,
+)
+
+OBJECTIVES = [
+    ("binary:logistic", TWO, 1, {}),
+    ("reg:squarederror", NUMBER, 1, {}),
+    ("multi:softprob", THREE, 3, {"num_class": 3}),
+    ("count:poisson", THREE, 1, {}),
+    ("rank:pairwise", TWO, 1, {}),
+    ("reg:squarederror", ROWS[:, :2], 2, {}),
+]
+
+
+def assert_equal(found: np.ndarray[Any, Any], expected: Any) -> None:
+    """Equal to a millionth."""
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, np.asarray(expected).reshape(len(found), -1), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["xgboost.json", "xgboost.ubj"])
+@pytest.mark.parametrize(("objective", "target", "width", "more"), OBJECTIVES)
+def test_xgboost(tmp_path: Path, name: str, objective: str, target: Any, width: int, more: dict[str, Any]) -> None:
+    booster = xgboost_model(objective, target, **more)
+    booster.save_model(tmp_path / name)
+    assert width_of(tmp_path / name) == width
+    assert_equal(answer(tmp_path / name, tensors(FEATURES, width)), booster.inplace_predict(TESTED))
+
+
+@pytest.mark.parametrize(
+    ("objective", "target", "width", "more"),
+    [
+        ("binary", TWO, 1, {}),
+        ("regression", NUMBER, 1, {}),
+        ("multiclass", THREE, 3, {"num_class": 3}),
+        ("multiclassova", THREE, 3, {"num_class": 3}),
+    ],
+)
+def test_lightgbm(tmp_path: Path, objective: str, target: Any, width: int, more: dict[str, Any]) -> None:
+    booster = lightgbm_model(objective, target, **more)
+    booster.save_model(tmp_path / "model.txt")
+    assert width_of(tmp_path / "model.txt") == width
+    assert_equal(answer(tmp_path / "model.txt", tensors(FEATURES, width)), booster.predict(TESTED))
+
+
+def test_missing_values_go_where_the_library_sends_them(tmp_path: Path) -> None:
+    rows = TESTED.copy()
+    rows[::2, 0] = np.nan
+    rows[1::3, 1] = np.nan
+    booster = xgboost_model("binary:logistic", TWO)
+    booster.save_model(tmp_path / "xgboost.json")
+    assert_equal(answer(tmp_path / "xgboost.json", tensors(FEATURES), rows), booster.inplace_predict(rows))
+    other = lightgbm_model("binary", TWO)
+    other.save_model(tmp_path / "model.txt")
+    assert_equal(answer(tmp_path / "model.txt", tensors(FEATURES), rows), other.predict(rows))
+
+
+def test_the_legacy_format_of_xgboost(tmp_path: Path) -> None:
+    file = tmp_path / "xgboost.model"
+    file.write_bytes(zlib.decompress(base64.b85decode(LEGACY)))
+    for text in ("", parameters(model_type="xgboost")):
+        assert_equal(answer(file, tensors(3) + text, LEGACY_ROWS), LEGACY_SCORES)
+
+
+def test_a_model_file_of_a_newer_xgboost_is_ubjson(tmp_path: Path) -> None:
+    booster = xgboost_model("binary:logistic", TWO)
+    booster.save_model(tmp_path / "xgboost.ubj")
+    file = (tmp_path / "xgboost.ubj").rename(tmp_path / "xgboost.model")
+    assert_equal(answer(file, tensors(FEATURES)), booster.inplace_predict(TESTED))
+    text = refusal(file, tensors(FEATURES) + parameters(model_type="xgboost"))
+    assert 'is "xgboost" (XGBoost\'s legacy binary format), and' in text
+    assert 'xgboost.model is XGBoost UBJSON; write model_type: "xgboost_ubj"' in text
+
+
+def test_a_checkpoint_of_treelite(tmp_path: Path) -> None:
+    booster = xgboost_model("multi:softprob", THREE, num_class=3)
+    booster.save_model(tmp_path / "xgboost.json")
+    treelite.frontend.load_xgboost_model(tmp_path / "xgboost.json").serialize(tmp_path / "checkpoint.tl")
+    for text in ("", parameters(model_type="treelite_checkpoint")):
+        found = answer(tmp_path / "checkpoint.tl", tensors(FEATURES, 3) + text)
+        assert_equal(found, booster.inplace_predict(TESTED))
+
+
+def test_the_type_of_the_model_chooses_among_the_usual_files(tmp_path: Path) -> None:
+    xgboost_model("reg:squarederror", NUMBER).save_model(tmp_path / "xgboost.json")
+    other = lightgbm_model("regression", NUMBER)
+    other.save_model(tmp_path / "model.txt")
+    found = answer(tmp_path / "xgboost.json", tensors(FEATURES) + parameters(model_type="lightgbm"))
+    assert_equal(found, other.predict(TESTED))
+
+
+@pytest.mark.parametrize("size", ["cut", "garbage", "empty", "none"])
+@pytest.mark.parametrize("name", ["xgboost.json", "xgboost.ubj", "model.txt", "checkpoint.tl", "xgboost.model"])
+def test_files_that_are_no_models(tmp_path: Path, name: str, size: str) -> None:
+    file = tmp_path / name
+    if name == "model.txt":
+        lightgbm_model("binary", TWO).save_model(file)
+    elif name == "xgboost.model":
+        file.write_bytes(zlib.decompress(base64.b85decode(LEGACY)))
+    else:
+        xgboost_model("binary:logistic", TWO).save_model(tmp_path / "xgboost.json")
+        xgboost_model("binary:logistic", TWO).save_model(tmp_path / "xgboost.ubj")
+        treelite.frontend.load_xgboost_model(tmp_path / "xgboost.json").serialize(tmp_path / "checkpoint.tl")
+    whole = file.read_bytes()
+    file.write_bytes({"cut": whole[: len(whole) // 2], "garbage": b"this is no model\n" * 40}.get(size, b""))
+    if size == "none":
+        file.unlink()
+    words = {"empty": "is empty; save or copy it again", "none": f"there is no file {file}"}
+    damaged = "is cut short" if (name, size) == ("model.txt", "cut") else f"treelite cannot read {file} as "
+    assert words.get(size, damaged) in refusal(file, tensors(FEATURES))
+    assert str(file) in refusal(file, tensors(FEATURES))
+
+
+def test_a_file_of_an_unknown_format(tmp_path: Path) -> None:
+    (tmp_path / "forest.bin").write_bytes(b"what is this")
+    text = refusal(tmp_path / "forest.bin", tensors(FEATURES))
+    assert "is in no format that is known" in text and "xgboost_ubj, xgboost_json" in text
+
+
+def test_a_completed_configuration(tmp_path: Path) -> None:
+    xgboost_model("binary:logistic", TWO).save_model(tmp_path / "xgboost.json")
+    found = completed(tmp_path / "xgboost.json")
+    assert found.max_batch_size == 1024 and found.HasField("dynamic_batching")
+    assert [(t.name, list(t.dims)) for t in (*found.input, *found.output)] == [("input__0", [4]), ("output__0", [1])]
+    settings = {"default-max-batch-size": "16"}
+    assert completed(tmp_path / "xgboost.json", **settings).max_batch_size == 16
