@@ -66,8 +66,8 @@ def load_forest(model: str, file: Path, file_format: ForestFormat, unknown_field
     except Exception as error:
         reason = "it is damaged" if isinstance(error, UnicodeDecodeError) else reason_of(error)
         raise ModelLoadError(
-            f"model '{model}': treelite cannot read {file} as {file_format.title}: {reason}; the file is damaged, cut short "
-            f"or of another format; save or copy it again, or correct model_type"
+            f"model '{model}': treelite cannot read {file} as {file_format.title}: {reason}; the file is damaged, "
+            f"cut short or of another format; save or copy it again, or correct model_type"
         ) from error
 
 
