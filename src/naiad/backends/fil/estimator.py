@@ -48,7 +48,8 @@ def load_estimator(model: str, file: Path, file_format: ForestFormat, pickles: b
     except Exception as error:
         raise ModelLoadError(
             f"model '{model}': {file} cannot be read as {file_format.title}: {type(error).__name__}: "
-            f"{reason_of(error)}; the file is damaged, cut short or of another version of scikit-learn; save or copy it again"
+            f"{reason_of(error)}; the file is damaged, cut short or of another version of scikit-learn; save or copy "
+            "it again"
         ) from error
     return _forest(model, file, estimator)
 
