@@ -105,5 +105,5 @@ def served(repository: Path, work: Path, form: Format, subject: Subject) -> Iter
 
 def _timed(port: int, request: Request) -> float:
     began = time.perf_counter()
-    ask_well(port, request)
+    ask_well(port, request, LIMIT_SECONDS)
     return time.perf_counter() - began

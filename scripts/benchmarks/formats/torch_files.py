@@ -117,6 +117,10 @@ def _class_field(network: str) -> str:
     return f'parameters {{ key: "MODEL_CLASS" value {{ string_value: "{CLASSES[network]}" }} }}'
 
 
+def _uncompiled_field(network: str) -> str:
+    return 'parameters { key: "COMPILE" value { string_value: "false" } }'
+
+
 SCRIPT = Format(
     "torchscript",
     needs=("torch",),
@@ -135,6 +139,7 @@ ARCHIVE = replace(
     networks=("resnet50", "dense"),
     write=write_archive,
     load=load_archive,
+    fields=_uncompiled_field,
 )
 PACKAGE = replace(
     ARCHIVE,
@@ -143,6 +148,7 @@ PACKAGE = replace(
     networks=("dense",),
     write=write_package,
     load=load_package,
+    fields=lambda network: "",
 )
 EAGER = replace(
     SCRIPT,
