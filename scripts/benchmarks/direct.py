@@ -70,7 +70,7 @@ def _torch_call(model: str, rows: int) -> Callable[[], object]:
 
 
 def time_calls(call: Callable[[], object], seconds: float) -> dict[str, float]:
-    """Call in a loop for ``seconds``, after a warm-up."""
+    """Call in a loop for ``seconds``, after a warm-up: ``rate`` in calls per second, ``median_us`` and ``p95_us``."""
     warm_up_end = time.perf_counter() + seconds / 2
     for _ in range(WARM_UP_CALLS):
         call()
@@ -83,7 +83,8 @@ def time_calls(call: Callable[[], object], seconds: float) -> dict[str, float]:
         now = time.perf_counter()
         times.append(now - before)
         before = now
-    return {"rate": len(times) / (before - began), "median_us": statistics.median(times) * 1e6}
+    p95 = sorted(times)[int(0.95 * len(times))]
+    return {"rate": len(times) / (before - began), "median_us": statistics.median(times) * 1e6, "p95_us": p95 * 1e6}
 
 
 def main() -> None:

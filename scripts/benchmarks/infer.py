@@ -96,21 +96,21 @@ def check_answer(port: int, request: Request, output: str, expected: Array) -> N
         raise CaseError(f"{request.path} gave a wrong {output}: {found}; expected {wanted}")
 
 
-def ask_well(port: int, request: Request) -> tuple[dict[str, str], bytes]:
+def ask_well(port: int, request: Request, timeout: float = 30) -> tuple[dict[str, str], bytes]:
     """``ask``, without the status.
 
     Raises:
         CaseError: it is not 200.
     """
-    status, headers, body = ask(port, request)
+    status, headers, body = ask(port, request, timeout)
     if status != 200:
         raise CaseError(f"{request.path} answered {status} instead of 200: {body[:500].decode(errors='replace')}")
     return headers, body
 
 
-def ask(port: int, request: Request) -> tuple[int, dict[str, str], bytes]:
-    """One request on a connection of its own: status, headers with names in lower case, body."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+def ask(port: int, request: Request, timeout: float = 30) -> tuple[int, dict[str, str], bytes]:
+    """One request on a connection of its own: status, headers with names in lower case, body; ``timeout`` in s."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     try:
         connection.request(request.method, request.path, request.body or None, dict(request.headers))
         response = connection.getresponse()

@@ -1,0 +1,102 @@
+"""The networks that every format is measured with, written once in torch with random weights of a fixed seed.
+
+The file is also the ``model.py`` of the format ``eager``, so it imports nothing but torch.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+SEED = 5
+STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
+DENSE_WIDTH, DENSE_LAYERS = 512, 10
+BERT_WORDS, BERT_POSITIONS, BERT_WIDTH, BERT_HEADS, BERT_LAYERS = 30_522, 512, 128, 2, 2
+
+
+class Bottleneck(nn.Module):
+    """Three convolutions with a way around them: [N, C, H, W] to [N, 4 width, H / stride, W / stride]."""
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            *(nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()),
+            *(nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()),
+            *(nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width)),
+        )
+        self.around: nn.Module = nn.Identity()
+        if stride != 1 or channels != 4 * width:
+            shortcut = nn.Conv2d(channels, 4 * width, 1, stride, bias=False)
+            self.around = nn.Sequential(shortcut, nn.BatchNorm2d(4 * width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block's output."""
+        return torch.relu(self.layers(x) + self.around(x))
+
+
+class ResNet50(nn.Sequential):
+    """FP32 [1, 3, 224, 224] to FP32 [1, 1000]; about four billion multiplications."""
+
+    def __init__(self) -> None:
+        layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+        channels = 64
+        for width, blocks in STAGES:
+            for number in range(blocks):
+                layers.append(Bottleneck(channels, width, 2 if number == 0 and width > 64 else 1))
+                channels = 4 * width
+        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))
+
+
+class Dense(nn.Sequential):
+    """FP32 [16, 512] to the same; about a millisecond on one core."""
+
+    def __init__(self) -> None:
+        super().__init__(*(nn.Sequential(nn.Linear(DENSE_WIDTH, DENSE_WIDTH), nn.ReLU()) for _ in range(DENSE_LAYERS)))
+
+
+class BertLayer(nn.Module):
+    """One layer of an encoder: attention and a feed-forward part, [N, L, W] to the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mixed = nn.Linear(BERT_WIDTH, 3 * BERT_WIDTH)
+        self.joined = nn.Linear(BERT_WIDTH, BERT_WIDTH)
+        self.feed = nn.Sequential(
+            nn.Linear(BERT_WIDTH, 4 * BERT_WIDTH), nn.GELU(), nn.Linear(4 * BERT_WIDTH, BERT_WIDTH)
+        )
+        self.first, self.second = nn.LayerNorm(BERT_WIDTH), nn.LayerNorm(BERT_WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The layer's output."""
+        rows, length = x.shape[0], x.shape[1]
+        shape = (rows, length, BERT_HEADS, BERT_WIDTH // BERT_HEADS)
+        query, key, value = (part.reshape(shape).transpose(1, 2) for part in self.mixed(x).chunk(3, -1))
+        weights = (query @ key.transpose(2, 3) / shape[-1] ** 0.5).softmax(-1)
+        x = self.first(x + self.joined((weights @ value).transpose(1, 2).reshape(rows, length, BERT_WIDTH)))
+        normed: Tensor = self.second(x + self.feed(x))
+        return normed
+
+
+class BertTiny(nn.Module):
+    """INT64 [1, 128] numbers of words to FP32 [1, 128, 128]: 2 layers of width 128 with 2 heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(BERT_WORDS, BERT_WIDTH)
+        self.positions = nn.Embedding(BERT_POSITIONS, BERT_WIDTH)
+        self.layers = nn.Sequential(nn.LayerNorm(BERT_WIDTH), *(BertLayer() for _ in range(BERT_LAYERS)))
+
+    def forward(self, words: Tensor) -> Tensor:
+        """The last layer's output."""
+        places = torch.arange(words.shape[1])
+        encoded: Tensor = self.layers(self.words(words) + self.positions(places))
+        return encoded
+
+
+CLASSES: dict[str, type[nn.Module]] = {"resnet50": ResNet50, "dense": Dense, "bert_tiny": BertTiny}
+
+
+def make(network: str) -> nn.Module:
+    """A network, ready to be called."""
+    torch.manual_seed(SEED)
+    return CLASSES[network]().eval()
