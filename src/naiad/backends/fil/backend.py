@@ -78,15 +78,15 @@ class ForestBackend(Backend):
     def _load(self, settings: ForestSettings) -> Forest:
         """The forest; the one that is loaded where the same file and settings ask for it."""
         model = self.context.model
-        file = model_file(self.context, settings.form)
-        form = format_of(model, file, settings.form)
-        source = (file, form, settings.unknown_fields)
+        file = model_file(self.context, settings.file_format)
+        file_format = format_of(model, file, settings.file_format)
+        source = (file, file_format, settings.unknown_fields)
         if self._forest is None or source != self._source:
             self._source = source
-            if form in (SKOPS, JOBLIB):
-                self._forest = load_estimator(model, file, form, settings.pickles)
+            if file_format in (SKOPS, JOBLIB):
+                self._forest = load_estimator(model, file, file_format, settings.pickles)
             else:
-                self._forest = load_forest(model, file, form, settings.unknown_fields)
+                self._forest = load_forest(model, file, file_format, settings.unknown_fields)
         return self._forest
 
 

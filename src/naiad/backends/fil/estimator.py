@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 _FOREST_TYPES: Final = ("sklearn.tree._tree.", "sklearn.ensemble.", "sklearn._loss.")
 
 
-def load_estimator(model: str, file: Path, form: ForestFormat, pickles: bool) -> Forest:
+def load_estimator(model: str, file: Path, file_format: ForestFormat, pickles: bool) -> Forest:
     """The forest, pipeline or other estimator in a file of skops or in a pickle.
 
     Raises:
         BackendUnavailableError: a package is missing.
         ModelLoadError: the file cannot be read, may not be, or has no fitted estimator.
     """
-    if form is not SKOPS and not pickles:
+    if file_format is not SKOPS and not pickles:
         raise ModelLoadError(
             f"model '{model}': {file} is a pickle, and a pickle can run any code when it is loaded; save it with "
             f"skops.io.dump as {SKOPS.filename}, or, if you trust every repository of this server, start it with "
             f"--backend-config=fil,{PICKLES}=true"
         )
     try:
-        estimator = _read_skops(model, file) if form is SKOPS else _read_pickle(file)
+        estimator = _read_skops(model, file) if file_format is SKOPS else _read_pickle(file)
     except ModelLoadError:
         raise
     except ImportError as error:
@@ -47,8 +47,8 @@ def load_estimator(model: str, file: Path, form: ForestFormat, pickles: bool) ->
         ) from error
     except Exception as error:
         raise ModelLoadError(
-            f"model '{model}': {file} cannot be read as {form.title}: {type(error).__name__}: {reason_of(error)}; the "
-            f"file is damaged, cut short or of another version of scikit-learn; save or copy it again"
+            f"model '{model}': {file} cannot be read as {file_format.title}: {type(error).__name__}: {reason_of(error)}; "
+            f"the file is damaged, cut short or of another version of scikit-learn; save or copy it again"
         ) from error
     return _forest(model, file, estimator)
 

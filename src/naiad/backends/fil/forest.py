@@ -48,26 +48,26 @@ class Forest:
     scores: Callable[[Array, int], Array]
 
 
-def load_forest(model: str, file: Path, form: ForestFormat, unknown_fields: bool) -> Forest:
+def load_forest(model: str, file: Path, file_format: ForestFormat, unknown_fields: bool) -> Forest:
     """The forest in a file of any format but those of scikit-learn.
 
     Raises:
         ModelLoadError: treelite cannot read it, or it is cut short.
     """
-    if form in (SKOPS, JOBLIB):
-        raise ValueError(f"{form.title} is no format of treelite")
-    if form is LIGHTGBM:
+    if file_format in (SKOPS, JOBLIB):
+        raise ValueError(f"{file_format.title} is no format of treelite")
+    if file_format is LIGHTGBM:
         _check_complete(model, file)
     try:
-        return of_treelite(model, str(file), _read(file, form, unknown_fields), form.title)
+        return of_treelite(model, str(file), _read(file, file_format, unknown_fields), file_format.title)
     except ModelLoadError:
         raise
     # UnicodeDecodeError is what treelite's own error becomes where it quotes bytes of the file.
     except Exception as error:
         reason = "it is damaged" if isinstance(error, UnicodeDecodeError) else reason_of(error)
         raise ModelLoadError(
-            f"model '{model}': treelite cannot read {file} as {form.title}: {reason}; the file is damaged, cut short "
-            f"or of another format; save or copy it again, or correct model_type"
+            f"model '{model}': treelite cannot read {file} as {file_format.title}: {reason}; the file is "
+            f"damaged, cut short or of another format; save or copy it again, or correct model_type"
         ) from error
 
 
@@ -105,16 +105,16 @@ def _scores(handle: Any, columns: int, rows: Array, threads: int) -> Array:
     return found.reshape(len(rows), columns)
 
 
-def _read(file: Path, form: ForestFormat, unknown_fields: bool) -> Any:
+def _read(file: Path, file_format: ForestFormat, unknown_fields: bool) -> Any:
     import treelite
 
-    if form is TREELITE:
+    if file_format is TREELITE:
         return treelite.Model.deserialize(file)
-    if form is LIGHTGBM:
+    if file_format is LIGHTGBM:
         return treelite.frontend.load_lightgbm_model(file)
-    if form is XGBOOST:
+    if file_format is XGBOOST:
         return treelite.frontend.load_xgboost_model_legacy_binary(file)
-    kind = "ubjson" if form is XGBOOST_UBJ else "json"
+    kind = "ubjson" if file_format is XGBOOST_UBJ else "json"
     return treelite.frontend.load_xgboost_model(file, format_choice=kind, allow_unknown_field=unknown_fields)
 
 

@@ -25,7 +25,7 @@ class ForestSettings:
     """What the configuration says of a forest and of its output.
 
     Attributes:
-        form: its format; None where ``model_type`` is absent.
+        file_format: its format; None where ``model_type`` is absent.
         output_class: whether the output is the number of a class; None where the configuration does not say.
         predict_proba: whether the output has a probability for each class.
         threshold: the probability above which a binary classifier says 1.
@@ -34,7 +34,7 @@ class ForestSettings:
         pickles: whether pickles may be loaded, which can run any code.
     """
 
-    form: ForestFormat | None
+    file_format: ForestFormat | None
     output_class: bool | None
     predict_proba: bool
     threshold: float
@@ -61,7 +61,7 @@ def read_settings(context: BackendContext, parameters: Mapping[str, str]) -> For
     reader.boolean("use_experimental_optimizations", False)
     backend = ParameterReader(context.model, context.backend_config, "backend config setting")
     return ForestSettings(
-        form=_form(reader),
+        file_format=_stated_format(reader),
         output_class=_output_class(context.model, reader, parameters),
         predict_proba=reader.boolean("predict_proba", False),
         threshold=reader.number("threshold", 0.5),
@@ -71,7 +71,7 @@ def read_settings(context: BackendContext, parameters: Mapping[str, str]) -> For
     )
 
 
-def _form(reader: ParameterReader) -> ForestFormat | None:
+def _stated_format(reader: ParameterReader) -> ForestFormat | None:
     text = reader.text("model_type")
     if text is None:
         return None
