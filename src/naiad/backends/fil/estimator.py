@@ -47,8 +47,9 @@ def load_estimator(model: str, file: Path, file_format: ForestFormat, pickles: b
         ) from error
     except Exception as error:
         raise ModelLoadError(
-            f"model '{model}': {file} cannot be read as {file_format.title}: {type(error).__name__}: {reason_of(error)}; "
-            f"the file is damaged, cut short or of another version of scikit-learn; save or copy it again"
+            f"model '{model}': {file} cannot be read as {file_format.title}: "
+            f"{type(error).__name__}: {reason_of(error)}; the file is damaged, cut short or of another version of "
+            f"scikit-learn; save or copy it again"
         ) from error
     return _forest(model, file, estimator)
 
