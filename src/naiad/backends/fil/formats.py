@@ -30,8 +30,8 @@ SKOPS: Final = ForestFormat("skops", "model.skops", "scikit-learn in skops")
 JOBLIB: Final = ForestFormat("joblib", "model.joblib", "scikit-learn in a pickle")
 
 FORMATS: Final = (XGBOOST_UBJ, XGBOOST_JSON, XGBOOST, LIGHTGBM, TREELITE, SKOPS, JOBLIB)
-BY_TYPE: Final = {form.model_type: form for form in FORMATS}
-_USUAL_NAMES: Final = frozenset(form.filename for form in FORMATS)
+BY_TYPE: Final = {file_format.model_type: file_format for file_format in FORMATS}
+_USUAL_NAMES: Final = frozenset(file_format.filename for file_format in FORMATS)
 _HEAD_BYTES: Final = 64
 # Treelite 3.9 and 4 read each other's checkpoints, which begin with the version as 32-bit numbers.
 _CHECKPOINTS: Final = tuple(major.to_bytes(4, "little") for major in (3, 4, 5))

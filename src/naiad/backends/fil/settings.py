@@ -61,7 +61,7 @@ def read_settings(context: BackendContext, parameters: Mapping[str, str]) -> For
     reader.boolean("use_experimental_optimizations", False)
     backend = ParameterReader(context.model, context.backend_config, "backend config setting")
     return ForestSettings(
-        file_format=_file_format(reader),
+        file_format=_stated_format(reader),
         output_class=_output_class(context.model, reader, parameters),
         predict_proba=reader.boolean("predict_proba", False),
         threshold=reader.number("threshold", 0.5),
@@ -71,7 +71,7 @@ def read_settings(context: BackendContext, parameters: Mapping[str, str]) -> For
     )
 
 
-def _file_format(reader: ParameterReader) -> ForestFormat | None:
+def _stated_format(reader: ParameterReader) -> ForestFormat | None:
     text = reader.text("model_type")
     if text is None:
         return None
