@@ -83,7 +83,7 @@ def test_what_waiting_loads_hold_together_is_bounded(tmp_path: Path, monkeypatch
         # One alone may be larger.
         first = asyncio.ensure_future(found.manager.load_model("m", large))
         await until(lambda: "LOADING" in str(found.index()))
-        with pytest.raises(UnavailableError, match=r"have brought 20\d{3} bytes of files: load model 'n' when"):
+        with pytest.raises(UnavailableError, match=r"hold 20\d{3} uploaded bytes: load model 'n' again when"):
             await found.manager.load_model("n", small)
         found.write("plain")
         await found.manager.load_model("plain")

@@ -12,7 +12,7 @@ from support.worker_peer import Child, Request, Response, worker_of, write_execu
 
 FAILED = "Failed to process the request(s) for model 'm_0_0', message: "
 FINAL = "flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
-LET_GO = "let go of the request without a final response"
+LET_GO = "released the request without a final response"
 REPEAT = f"""
 for r in requests:
     n = int(pb_utils.get_input_tensor_by_name(r, "N").as_numpy()[0])

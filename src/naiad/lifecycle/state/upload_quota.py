@@ -27,8 +27,8 @@ class UploadQuota:
         """
         if size and self._bytes and self._bytes + size > MAX_CONTENT:
             raise UnavailableError(
-                f"loads that are under way or wait have brought {self._bytes} bytes of files: load model '{name}' "
-                "when some of them are over"
+                f"loads that run or wait hold {self._bytes} uploaded bytes: load model '{name}' "
+                "again when some of them have ended"
             )
         self._bytes += size
         try:

@@ -124,7 +124,7 @@ class ManagedFolder:
         if not isinstance(found, str | os.PathLike) or not os.path.isdir(found):
             raise ModelLoadError(
                 f"the repository agent '{engaged.name}' puts model '{self._model}' into {found!r}, which is no folder: "
-                "it may give back None, or the path of the folder to load the model from"
+                "expected None, or the path of the folder to load the model from"
             )
         self.path = Path(os.path.abspath(found))
 

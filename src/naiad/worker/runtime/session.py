@@ -269,7 +269,7 @@ class Session:
             self.out.post(protocol.FRAME.pack(protocol.RESPONSE, len(head), number) + head)
             return
         text = (
-            f"Model instance '{self.instance}' let go of the request without a final response: its response sender "
+            f"Model instance '{self.instance}' released the request without a final response: its response sender "
             "must send(flags=TRITONSERVER_RESPONSE_COMPLETE_FINAL)"
         )
         self.out.post(error_frame(number, TritonError(text)))

@@ -95,7 +95,7 @@ def test_files_come_with_what_they_need(version: str, question: dict[str, str], 
             "Extension not found: inference.ModelConfig has no extension 7",
         ),
         ({"file_containing_extension": {}}, Status.NOT_FOUND, "Type not found: "),
-        ({}, Status.INVALID_ARGUMENT, "asks for nothing that is known"),
+        ({}, Status.INVALID_ARGUMENT, "the kind of the reflection request is unknown"),
     ],
 )
 def test_errors_are_answers(version: str, question: dict[str, Any], code: int, text: str) -> None:

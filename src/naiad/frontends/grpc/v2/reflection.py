@@ -103,7 +103,7 @@ class ReflectionResponder:
         kind = request.WhichOneof("message_request")
         if kind is None:
             raise InvalidArgumentError(
-                f"the reflection request asks for nothing that is known; one of {', '.join(self._fill)} must be set"
+                f"the kind of the reflection request is unknown; one of {', '.join(self._fill)} must be set"
             )
         self._fill[kind](getattr(request, kind), response)
 
