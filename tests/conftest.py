@@ -25,6 +25,9 @@ settings.load_profile("naiad")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Which errors Keras raises, and which names it takes, depends on the library below it; tests of others name theirs.
+os.environ.setdefault("KERAS_BACKEND", "torch")
+
 # In a worker of pytest-xdist: the lock it shares with the others. In the controller: the folder that it made for them.
 LOCK = pytest.StashKey[MachineLock]()
 FOLDER = pytest.StashKey[Path]()

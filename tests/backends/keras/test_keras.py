@@ -17,6 +17,7 @@ if find_spec("keras") is None or find_spec("torch") is None:
 
 from naiad.backends import registry
 from naiad.errors import NaiadError
+from naiad.testing import serving
 from support.backend_contract import config, context, running, spec, started
 from support.keras_models import keras, predicted, save, tanh_network
 
@@ -156,6 +157,21 @@ def test_keras_runs_on_what_is_installed_and_leaves_no_file(tmp_path: Path) -> N
     chosen, *variables = imported(tmp_path).split()
     assert find_spec(chosen) is not None and variables == ["None", "None"]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("tensorflow") is None, reason="tensorflow is not installed")
+def test_a_file_runs_on_tensorflow_as_on_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "models" / "tanh" / "1" / "model.keras"
+    path.parent.mkdir(parents=True)
+    save(path, model := tanh_network(1, 8))
+    rows = np.arange(8, dtype=np.float32).reshape(2, 4)
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    with serving(tmp_path / "log", tmp_path / "models") as server:
+        given = {"name": "X", "datatype": "FP32", "shape": [2, 4], "data": rows.tolist()}
+        (output,) = server.infer("tanh", {"inputs": [given]}).json()["outputs"]
+        assert (output["name"], output["shape"]) == ("Y", [2, 3])
+    np.testing.assert_allclose(np.reshape(output["data"], (2, 3)), predicted(model, rows), rtol=1e-5)
 
 
 @pytest.mark.skipif(find_spec("jax") is not None, reason="jax is installed")
