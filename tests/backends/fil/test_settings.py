@@ -94,6 +94,14 @@ def test_threads_do_not_change_results(several: tuple[Path, Any], threads: str) 
     )
 
 
+def test_more_threads_than_there_are_become_fewer(several: tuple[Path, Any], caplog: pytest.LogCaptureFixture) -> None:
+    file, _ = several
+    rows = np.tile(TESTED, (8, 1))
+    found = answer(file, tensors(FEATURES, 3) + parameters(threads="4096"), rows)
+    assert np.array_equal(found, answer(file, tensors(FEATURES, 3), rows))
+    assert "model 'm': parameter 'threads' is 4096, OpenMP allows" in caplog.text
+
+
 def test_a_model_without_a_batch_dimension(binary: tuple[Path, Any]) -> None:
     file, scores = binary
     text = tensors(FEATURES, batch=0).replace("dims: [ ", "dims: [ -1, ")

@@ -8,7 +8,7 @@ from naiad.backend_api.backend import Backend, BackendContext, Instance
 from naiad.backends.fil.estimator import load_estimator
 from naiad.backends.fil.forest import Forest, load_forest
 from naiad.backends.fil.formats import JOBLIB, SKOPS, format_of, model_file
-from naiad.backends.fil.instance import ForestInstance
+from naiad.backends.fil.instance import ForestInstance, usable_threads
 from naiad.backends.fil.settings import ForestSettings, read_settings
 from naiad.backends.fil.signature import OUTPUT, Finish, finish_of, refuse_shapley, signature_of, widths
 from naiad.backends.shared.completion import complete
@@ -69,7 +69,8 @@ class ForestBackend(Backend):
         """An instance on the processor."""
         if self._forest is None or self._finish is None:
             raise ModelLoadError(f"model '{self.context.model}': start() comes before create_instance()")
-        return ForestInstance(self._forest, self._finish, self._threads)
+        threads = usable_threads(self.context.model, self._forest, self._threads)
+        return ForestInstance(self._forest, self._finish, threads)
 
     def close(self) -> None:
         """Release the forest that the instances shared."""
