@@ -201,11 +201,14 @@ def use_archive(archive: Path, temporary: Path, then: str) -> subprocess.Popen[s
 
 
 def test_a_server_s_archives_go_with_it_and_others_are_left_alone(packed: Path, temporary: Path, model: Path) -> None:
-    with use_archive(packed, temporary, "abort") as aborted, use_archive(packed, temporary, "wait") as waiting:
-        assert aborted.stdout is not None
+    with use_archive(packed, temporary, "wait") as waiting:
         assert waiting.stdout is not None
-        left, used = Path(aborted.stdout.readline().strip()), Path(waiting.stdout.readline().strip())
-        aborted.wait(60)
+        used = Path(waiting.stdout.readline().strip())
+        # Behind the other, which would remove what this one leaves.
+        with use_archive(packed, temporary, "abort") as aborted:
+            assert aborted.stdout is not None
+            left = Path(aborted.stdout.readline().strip())
+            aborted.wait(60)
         assert left.exists()
         resolve(model, {"EXECUTION_ENV_PATH": str(packed)}, {})
         assert not left.exists()
