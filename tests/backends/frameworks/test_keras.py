@@ -19,6 +19,9 @@ from naiad.backend_api.backend import Arrays
 from support.framework import Framework, Pair, Signature, Tensor, damaged
 from support.keras_models import keras, predicted, save, tanh_network
 
+# A process imports the framework for seconds; the contract of ONNX Runtime and TorchScript runs with --fast too.
+pytestmark = pytest.mark.slow
+
 DTYPES = {
     "BOOL": "bool",
     "UINT8": "uint8",

@@ -22,6 +22,9 @@ from support import tensorflow_models as models
 from support.framework import Damage, Framework, Pair, Signature, Tensor, damaged
 
 v1 = models.v1
+# A process imports the framework for seconds; the contract of ONNX Runtime and TorchScript runs with --fast too.
+pytestmark = pytest.mark.slow
+
 ODD_NAMES = ("größe", "a b", "in:0/x", "0", "_.-~", "名")
 
 

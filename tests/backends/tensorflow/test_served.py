@@ -19,6 +19,9 @@ import tensorflow as tf
 from naiad import testing
 from support import tensorflow_models as models
 
+# A server imports TensorFlow for seconds; the other files of this folder test the backend without one.
+pytestmark = pytest.mark.slow
+
 WAYS = ("thread", "process", "shared")
 WIDTH = 8
 
