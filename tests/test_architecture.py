@@ -42,6 +42,7 @@ LAYERS = (
     ("engine",),
     ("frontends",),
     ("server",),
+    ("perf",),
     ("cli",),
     ("__main__",),
     ("testing",),
@@ -55,8 +56,8 @@ NETWORK = ("uvloop", "httptools", "socket", "socketserver", "ssl", "http", "urll
 MAY_USE_NETWORK = {
     "uvloop": ("frontends", "server", "cli"),
     # Processes of models are talked to over pairs of local sockets.
-    "socket": ("frontends", "server", "cli", "worker", "execution", "backends.out_of_process", "testing"),
-    "ssl": ("frontends", "server", "cli", "repository.remote.stores.web"),
+    "socket": ("frontends", "server", "cli", "worker", "execution", "backends.out_of_process", "testing", "perf"),
+    "ssl": ("frontends", "server", "cli", "perf", "repository.remote.stores.web"),
     "httptools": ("wire.http1.head", "frontends"),
     # Loading threads fetch what lies elsewhere.
     "urllib": ("repository.remote", "cli.explain"),

@@ -163,8 +163,19 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("cache", "config", "engine", "execution.model", "frontends", "lifecycle"),
         *("options", "processes", "repository", "scheduling", "shared_memory", "telemetry"),
     ),
+    # A program of its own: a client that shares the server's codecs, and embeds a server for the model's own ceiling.
+    "perf": ("options", "tensor", "wire"),
+    "perf.input": ("perf.results", "perf.settings", "perf.steps", "tensor", "wire"),
+    "perf.report": ("perf.histogram", "perf.results", "perf.settings"),
+    "perf.target": ("perf.histogram", "perf.results", "perf.settings", "perf.steps", "server", "tensor", "wire"),
+    "perf.measure": ("perf.histogram", "perf.results", "perf.settings", "wire"),
+    "perf.load": (
+        *("eventloop", "perf.histogram", "perf.measure", "perf.results", "perf.settings", "perf.steps"),
+        *("perf.target", "tensor", "wire"),
+    ),
+    "perf.options": ("options", "perf.results", "perf.settings"),
     "cli": (
-        *("config", "engine", "execution.worker.process", "explain", "lifecycle", "options", "repository"),
+        *("config", "engine", "execution.worker.process", "explain", "lifecycle", "options", "perf", "repository"),
         *("scheduling.ensemble", "server", "telemetry.logs"),
     ),
     "explain": ("config",),

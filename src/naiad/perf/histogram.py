@@ -1,0 +1,96 @@
+"""Counts of durations at a fixed relative precision, so that hours of requests take a fixed amount of memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+_PRECISION_BITS: Final = 10
+"""A bucket is at most 1/1024 of its value wide."""
+
+
+class DurationHistogram:
+    """Durations in nanoseconds, each counted in a bucket that is at most 0.1% of its value wide.
+
+    Durations below 2,048 ns are counted exactly, negative ones as 0. Count, sum, mean, deviation, least and greatest
+    are exact; percentiles are the middle of their bucket, held within the least and greatest.
+    """
+
+    __slots__ = ("_buckets", "_square_sum", "count", "greatest", "least", "total")
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, int] = {}
+        self._square_sum = 0.0
+        self.count = 0
+        self.total = 0
+        """The sum in ns."""
+        self.least = 0
+        self.greatest = 0
+
+    def add(self, duration_ns: int) -> None:
+        """Count one duration."""
+        self.add_all(np.array([duration_ns], np.int64))
+
+    def add_all(self, durations_ns: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+        """Count an array of durations of any shape."""
+        if not durations_ns.size:
+            return
+        durations = np.maximum(durations_ns.astype(np.int64, copy=False).ravel(), 0)
+        # frexp gives the exponent e with 2**(e-1) <= x < 2**e, exactly for everything below 2**53 ns (104 days).
+        shift = np.maximum(np.frexp(durations.astype(np.float64))[1] - 1 - _PRECISION_BITS, 0).astype(np.int64)
+        indices = (shift << _PRECISION_BITS) + (durations >> shift)
+        found, counts = np.unique(indices, return_counts=True)
+        for index, count in zip(found.tolist(), counts.tolist(), strict=True):
+            self._buckets[index] = self._buckets.get(index, 0) + count
+        least, greatest = int(durations.min()), int(durations.max())
+        self.least = min(self.least, least) if self.count else least
+        self.greatest = max(self.greatest, greatest)
+        self.count += durations.size
+        self.total += int(durations.sum())
+        self._square_sum += float(np.square(durations.astype(np.float64)).sum())
+
+    def merge(self, other: DurationHistogram) -> None:
+        """Count everything that ``other`` has counted."""
+        if not other.count:
+            return
+        for index, count in other._buckets.items():
+            self._buckets[index] = self._buckets.get(index, 0) + count
+        self.least = min(self.least, other.least) if self.count else other.least
+        self.greatest = max(self.greatest, other.greatest)
+        self.count += other.count
+        self.total += other.total
+        self._square_sum += other._square_sum
+
+    @property
+    def mean(self) -> float:
+        """The mean in ns; 0 when nothing was counted."""
+        return self.total / self.count if self.count else 0.0
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the sample in ns; 0 for fewer than two durations."""
+        if self.count < 2:
+            return 0.0
+        return math.sqrt(max(self._square_sum - self.count * self.mean**2, 0.0) / (self.count - 1))
+
+    def percentile(self, percent: float) -> float:
+        """The duration in ns that stands at ``percent`` (0 to 100) of the sorted ones; 0 when nothing was counted.
+
+        Its place in the sorted list is ``int(percent / 100 * (count - 1) + 0.5)``, as the reference counts it.
+        """
+        place, passed = int(percent / 100 * (self.count - 1) + 0.5), 0
+        for low, width, count in self.buckets():
+            passed += count
+            if passed > place:
+                return min(max(low + (width - 1) / 2, self.least), self.greatest)
+        return float(self.greatest)
+
+    def buckets(self) -> Iterator[tuple[int, int, int]]:
+        """Least duration in ns, width in ns and count of each bucket that is not empty, in ascending order."""
+        for index in sorted(self._buckets):
+            # Above the exact range an index holds the shift plus the top bit of its value: both add up.
+            shift = max((index >> _PRECISION_BITS) - 1, 0)
+            yield (index - (shift << _PRECISION_BITS)) << shift, 1 << shift, self._buckets[index]

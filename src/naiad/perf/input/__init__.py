@@ -1,0 +1,1 @@
+"""What requests hold: generated, or read from files."""

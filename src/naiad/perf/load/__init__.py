@@ -1,0 +1,1 @@
+"""When requests are sent: concurrencies, rates, schedules, sequences, searches."""

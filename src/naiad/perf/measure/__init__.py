@@ -1,0 +1,1 @@
+"""When a level counts as measured: windows, stability, the server's own figures."""

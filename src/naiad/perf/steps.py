@@ -1,0 +1,79 @@
+"""What requests hold, and what is known of the model that they go to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDescription:
+    """One input or output of a model.
+
+    Attributes:
+        shape: the shape of one request's tensor without the batch dimension; -1 where it may vary.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    is_optional: bool = False
+    is_shape_tensor: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDescription:
+    """A model as its server describes it.
+
+    Attributes:
+        max_batch_size: 0 when tensors have no batch dimension.
+        composing: the models of the steps of an ensemble, in the order of the steps.
+    """
+
+    name: str
+    version: str
+    inputs: tuple[TensorDescription, ...]
+    outputs: tuple[TensorDescription, ...]
+    max_batch_size: int = 0
+    is_sequence: bool = False
+    is_decoupled: bool = False
+    has_response_cache: bool = False
+    composing: tuple[ModelDescription, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TensorValue:
+    """The value of one tensor of a request.
+
+    Attributes:
+        shape: the whole shape, with the batch dimension where the model has one.
+        data: the elements in the binary form of the protocol: little endian, row by row; BYTES elements each behind a
+            length of four bytes.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One request.
+
+    Attributes:
+        expected: the outputs that are compared with those of the response; empty when nothing is compared.
+        timestamp_ms: when a fixed schedule sends it, counted from the start.
+        payload: the body as JSON text, for services whose requests are not tensors.
+    """
+
+    inputs: tuple[TensorValue, ...]
+    expected: tuple[TensorValue, ...] = ()
+    timestamp_ms: float | None = None
+    payload: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class StepStream:
+    """Steps that are sent one after the other: the steps of a sequence, or requests that take turns."""
+
+    steps: tuple[Step, ...] = field(default=())
