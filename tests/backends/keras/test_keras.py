@@ -153,6 +153,7 @@ def imported(home: Path, **variables: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_keras_runs_on_what_is_installed_and_leaves_no_file(tmp_path: Path) -> None:
     chosen, *variables = imported(tmp_path).split()
     assert find_spec(chosen) is not None and variables == ["None", "None"]
