@@ -64,12 +64,16 @@ class Step:
         expected: the outputs that are compared with those of the response; empty when nothing is compared.
         timestamp_ms: when a fixed schedule sends it, counted from the start.
         payload: the body as JSON text, for services whose requests are not tensors.
+        session_id: the conversation that it belongs to; the steps of one session are a stream of their own.
+        delay_ms: how long it waits after the last response of the step before it.
     """
 
     inputs: tuple[TensorValue, ...]
     expected: tuple[TensorValue, ...] = ()
     timestamp_ms: float | None = None
     payload: bytes = b""
+    session_id: str = ""
+    delay_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
