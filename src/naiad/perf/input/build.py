@@ -5,9 +5,10 @@ from __future__ import annotations
 from naiad.perf.input.batches import batched
 from naiad.perf.input.error import PerfInputError
 from naiad.perf.input.generated import generated_step
+from naiad.perf.input.given import given_rows
 from naiad.perf.input.shapes import check_shapes
 from naiad.perf.settings import InputSettings
-from naiad.perf.steps import ModelDescription, StepStream
+from naiad.perf.steps import ModelDescription, Step, StepStream
 
 
 def build_streams(settings: InputSettings, model: ModelDescription, *, streams: int = 1) -> list[StepStream]:
@@ -27,9 +28,19 @@ def build_streams(settings: InputSettings, model: ModelDescription, *, streams: 
     """
     _check_batch_size(settings, model)
     check_shapes(settings.shapes, model)
-    return [
-        batched([generated_step(settings, model, index)], settings.batch_size, model, index) for index in range(streams)
-    ]
+    rows = _rows(settings, model, streams)
+    return [batched(stream, settings.batch_size, model, index) for index, stream in enumerate(rows)]
+
+
+def _rows(settings: InputSettings, model: ModelDescription, streams: int) -> list[list[Step]]:
+    """The streams of steps of one row."""
+    if not settings.paths:
+        return [[generated_step(settings, model, index)] for index in range(streams)]
+    found = given_rows(settings.paths, model, settings.shapes)
+    if model.is_sequence or any(step.session_id for step in found[0]):
+        return found
+    # Requests that do not belong together take turns, all of them.
+    return [[step for stream in found for step in stream]]
 
 
 def _check_batch_size(settings: InputSettings, model: ModelDescription) -> None:

@@ -25,15 +25,21 @@ def check_shapes(shapes: Shapes, model: ModelDescription) -> None:
                 f"{', '.join(inputs)}"
             )
         if not fits(shape, inputs[name].shape):
-            raise PerfInputError(
-                f'The supplied shape of {shape_text(shape)} for input "{name}" is incompatible with the model\'s '
-                f"input shape of {shape_text(inputs[name].shape)}: change --shape, which is without the batch dimension"
-            )
+            text = incompatible_text(inputs[name], shape)
+            raise PerfInputError(f"{text}: change --shape, which is without the batch dimension")
 
 
 def fits(shape: Sequence[int], model_shape: Sequence[int]) -> bool:
     """Whether a shape is one that the model takes; both without the batch dimension."""
     return len(shape) == len(model_shape) and all(m in (-1, s) for s, m in zip(shape, model_shape, strict=True))
+
+
+def incompatible_text(tensor: TensorDescription, shape: Sequence[int]) -> str:
+    """The error text for a shape that the model does not take."""
+    return (
+        f'The supplied shape of {shape_text(shape)} for input "{tensor.name}" is incompatible with the model\'s input '
+        f"shape of {shape_text(tensor.shape)}"
+    )
 
 
 def default_shape(tensor: TensorDescription, shapes: Shapes) -> tuple[int, ...] | None:
