@@ -164,10 +164,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("options", "processes", "repository", "scheduling", "shared_memory", "telemetry"),
     ),
     # A program of its own: a client that shares the server's codecs, and embeds a server for the model's own ceiling.
-    "perf": ("options", "tensor", "wire"),
-    "perf.input": ("perf.results", "perf.settings", "perf.steps", "tensor", "wire"),
+    "perf": ("options", "shared_memory", "tensor", "wire"),
+    "perf.input": ("perf.results", "perf.settings", "perf.steps", "shared_memory", "tensor", "wire"),
     "perf.report": ("perf.histogram", "perf.results", "perf.settings"),
-    "perf.target": ("perf.histogram", "perf.results", "perf.settings", "perf.steps", "server", "tensor", "wire"),
+    "perf.target": (
+        *("perf.histogram", "perf.results", "perf.settings", "perf.steps", "server", "shared_memory", "tensor", "wire"),
+    ),
     "perf.measure": ("perf.histogram", "perf.results", "perf.settings", "wire"),
     "perf.load": (
         *("eventloop", "perf.histogram", "perf.measure", "perf.results", "perf.settings", "perf.steps"),
