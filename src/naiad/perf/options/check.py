@@ -103,24 +103,17 @@ def _of_counts(settings: PerfSettings) -> Iterator[str]:
 
 def _of_service(settings: PerfSettings) -> Iterator[str]:
     kind = settings.target.service_kind
-    if kind == "tfserving":
-        yield from _of_tfserving(settings)
+    if kind == "tfserving" and settings.target.protocol == "grpc":
+        yield (
+            "naiad perf supports only http protocol for TensorFlow Serving. Leave out -i grpc, and name its port for "
+            "REST (8501) with -u."
+        )
     elif kind == "torchserve" and not settings.input.paths:
         yield "--input-data should be provided with a json file with input data for torchserve."
     elif kind == "in_process":
         yield from _of_in_process(settings)
     elif kind == "openai":
         yield from _of_openai(settings)
-
-
-def _of_tfserving(settings: PerfSettings) -> Iterator[str]:
-    if settings.target.protocol == "grpc":
-        yield (
-            "naiad perf supports only http protocol for TensorFlow Serving. Leave out -i grpc, and name its port for "
-            "REST (8501) with -u."
-        )
-    elif settings.target.streaming:
-        yield "perf_analyzer does not support streaming for TensorFlow Serving."
 
 
 def _of_in_process(settings: PerfSettings) -> Iterator[str]:

@@ -97,7 +97,8 @@ class PerfOption:
     @property
     def variable(self) -> str:
         """The environment variable that sets it: ``NAIAD_PERF_PERCENTILE``; empty where none does."""
-        if self.group is PerfGroup.DEPRECATED or "." not in self.field:
+        # Not of ``compare``: it is another command rather than a setting.
+        if self.group is PerfGroup.DEPRECATED or self.field in ("", "compare"):
             return ""
         word = self.name or self.field.rpartition(".")[2]
         return "NAIAD_PERF_" + word.upper().replace("-", "_")
