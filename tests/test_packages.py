@@ -165,6 +165,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     # A program of its own: a client that shares the server's codecs, and embeds a server for the model's own ceiling.
     "perf": ("options", "shared_memory", "tensor", "wire"),
+    "perf.sweep": ("perf.options", "perf.settings"),
     "perf.input": ("perf.results", "perf.settings", "perf.steps", "shared_memory", "tensor", "wire"),
     "perf.report": ("perf.histogram", "perf.results", "perf.settings"),
     "perf.target": (

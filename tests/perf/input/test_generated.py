@@ -102,6 +102,11 @@ def test_shapes_fill_in_variable_dimensions() -> None:
     assert (value.shape, len(value.data)) == ((2, 4, 2), 4 * math.prod(value.shape))
 
 
+def test_a_shape_without_a_name_is_that_of_the_only_input() -> None:
+    [stream] = build_streams(InputSettings(shapes={"": (5,)}), model(tensor("INPUT0", "INT32", -1)))
+    assert stream.steps[0].inputs[0].shape == (5,)
+
+
 @pytest.mark.parametrize(
     ("settings", "described", "expected"),
     [
@@ -121,6 +126,11 @@ def test_shapes_fill_in_variable_dimensions() -> None:
             model(tensor("INPUT0", "FP32", -1, 3)),
             'The supplied shape of [2,4] for input "INPUT0" is incompatible with the model\'s input shape of [-1,3]: '
             "change --shape, which is without the batch dimension",
+        ),
+        (
+            InputSettings(shapes={"": (2, 4)}),
+            model(tensor("A", "FP32", -1, 4), tensor("B", "FP32", 4)),
+            "the shape [2,4] has no name, and model 'm' has 2 inputs: say for which, such as A:2x4",
         ),
         (
             InputSettings(batch_size=2),

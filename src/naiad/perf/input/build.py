@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from naiad.perf.input.batches import batched
 from naiad.perf.input.error import PerfInputError
 from naiad.perf.input.generated import generated_step
 from naiad.perf.input.given import given_rows
-from naiad.perf.input.shapes import check_shapes
+from naiad.perf.input.shapes import checked_shapes
 from naiad.perf.settings import InputSettings
 from naiad.perf.steps import ModelDescription, Step, StepStream
 
@@ -27,7 +29,7 @@ def build_streams(settings: InputSettings, model: ModelDescription, *, streams: 
         PerfInputError: the data do not fit the model, or cannot be read.
     """
     _check_batch_size(settings, model)
-    check_shapes(settings.shapes, model)
+    settings = replace(settings, shapes=dict(checked_shapes(settings.shapes, model)))
     rows = _rows(settings, model, streams)
     return [batched(stream, settings.batch_size, model, index) for index, stream in enumerate(rows)]
 

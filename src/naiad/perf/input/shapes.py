@@ -11,13 +11,21 @@ from naiad.perf.steps import ModelDescription, TensorDescription
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def check_shapes(shapes: Shapes, model: ModelDescription) -> None:
-    """Check what ``--shape`` says against the inputs of the model.
+def checked_shapes(given: Shapes, model: ModelDescription) -> Shapes:
+    """What ``--shape`` says, checked against the inputs of the model. The name ``""`` stands for the only input.
 
     Raises:
         PerfInputError: there is no such input, or it takes no such shape.
     """
     inputs = {tensor.name: tensor for tensor in model.inputs}
+    shapes = dict(given)
+    if "" in shapes:
+        if len(inputs) != 1:
+            raise PerfInputError(
+                f"the shape {shape_text(shapes[''])} has no name, and model '{model.name}' has {len(inputs)} inputs: "
+                f"say for which, such as {next(iter(inputs), 'INPUT0')}:{'x'.join(map(str, shapes['']))}"
+            )
+        shapes[next(iter(inputs))] = shapes.pop("")
     for name, shape in shapes.items():
         if name not in inputs:
             raise PerfInputError(
@@ -27,6 +35,7 @@ def check_shapes(shapes: Shapes, model: ModelDescription) -> None:
         if not fits(shape, inputs[name].shape):
             text = incompatible_text(inputs[name], shape)
             raise PerfInputError(f"{text}: change --shape, which is without the batch dimension")
+    return shapes
 
 
 def fits(shape: Sequence[int], model_shape: Sequence[int]) -> bool:
