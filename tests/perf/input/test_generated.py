@@ -139,6 +139,11 @@ def test_a_shape_without_a_name_is_that_of_the_only_input() -> None:
             "max_batch_size is 0",
         ),
         (
+            InputSettings(batch_size=2),
+            model(tensor("INPUT0", "FP32", 3), max_batch_size=8, is_sequence=True),
+            "can not specify batch size > 1 when using a sequence model: found -b 2 for model 'm'",
+        ),
+        (
             InputSettings(batch_size=9),
             model(tensor("INPUT0", "FP32", 3), max_batch_size=8),
             "found -b 9 for model 'm', expected 1 to its max_batch_size of 8",

@@ -149,12 +149,6 @@ def test_batches_go_around_the_steps(tmp_path: Path, batch_size: int, expected: 
     assert {step.inputs[0].shape for step in stream.steps} == {(batch_size, 2)}
 
 
-def test_a_batch_of_a_sequence_moves_on_by_one_step(tmp_path: Path) -> None:
-    described = model(tensor("INPUT0", "INT32", 2), max_batch_size=8, is_sequence=True)
-    [stream] = streams_of(described, write(tmp_path, {"data": rows(0, 1, 2)}), batch_size=2)
-    assert numbers(stream) == [[0, 0, 1, -1], [1, -1, 2, -2], [2, -2, 0, 0]]
-
-
 def test_a_list_of_lists_is_a_list_of_sequences(tmp_path: Path) -> None:
     described = model(tensor("INPUT0", "INT32", 2), is_sequence=True)
     first = write(tmp_path, {"data": [rows(0, 1), rows(2)]})

@@ -13,8 +13,7 @@ from naiad.perf.steps import ModelDescription, Step, StepStream, TensorValue
 def batched(rows: Sequence[Step], batch_size: int, model: ModelDescription, stream: int = 0) -> StepStream:
     """The requests of a stream; each holds ``batch_size`` rows that follow one another, around the stream's end.
 
-    The next request begins behind the last row of the one before. In a sequence it begins one row further, so that
-    there are as many requests as rows.
+    The next request begins behind the last row of the one before.
 
     Args:
         rows: steps whose tensors have no batch dimension.
@@ -26,11 +25,10 @@ def batched(rows: Sequence[Step], batch_size: int, model: ModelDescription, stre
     if not model.max_batch_size:
         return StepStream(tuple(rows))
     count = len(rows)
-    stride = 1 if model.is_sequence else batch_size
-    requests = count // math.gcd(count, stride) if count else 0
+    requests = count // math.gcd(count, batch_size) if count else 0
     shape_tensors = {tensor.name for tensor in model.inputs if tensor.is_shape_tensor}
     steps = []
-    for begin in (i * stride % count for i in range(requests)):
+    for begin in (i * batch_size % count for i in range(requests)):
         members = [rows[(begin + i) % count] for i in range(batch_size)]
         steps.append(_request(members, shape_tensors, f"( Location stream id: {stream}, step id: {begin})"))
     return StepStream(tuple(steps))

@@ -52,5 +52,9 @@ def _check_batch_size(settings: InputSettings, model: ModelDescription) -> None:
             f"can not specify batch size > 1 as the model does not support batching: found -b {size} for model "
             f"'{model.name}', whose max_batch_size is 0"
         )
+    if model.is_sequence and size > 1:
+        raise PerfInputError(
+            f"can not specify batch size > 1 when using a sequence model: found -b {size} for model '{model.name}'"
+        )
     if size < 1 or (most and size > most):
         raise PerfInputError(f"found -b {size} for model '{model.name}', expected 1 to its max_batch_size of {most}")
