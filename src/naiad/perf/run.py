@@ -13,6 +13,7 @@ from naiad.perf.load.loads import LoadFactory
 from naiad.perf.load.observer import Observer
 from naiad.perf.load.search import search_levels, single_level
 from naiad.perf.measure.recorder import Recorder
+from naiad.perf.placement import in_regions
 from naiad.perf.progress import Progress
 from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Report
 from naiad.perf.settings import PerfSettings
@@ -62,8 +63,8 @@ class PerfRun:
         report.endpoint = target.endpoint
         self._progress.described(model, target.endpoint)
         streams = build_streams(settings.input, model, streams=1)
-        with _Interrupts(self._stop):
-            encoded = _encode(target, streams)
+        with _Interrupts(self._stop), in_regions(settings.input, target, model, streams) as placed:
+            encoded = _encode(target, placed)
             self._warm_up(target, model, encoded)
             metrics, note = self._find_metrics(model)
             factory = LoadFactory(settings, target, model, encoded, _timestamps(streams))

@@ -7,18 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-from naiad.errors import UnavailableError, UnsupportedError
 from naiad.perf.input.build import build_streams
 from naiad.perf.input.region_layout import lay_out
-from naiad.perf.settings import InputSettings
+from naiad.perf.run import run_perf
+from naiad.perf.settings import InputSettings, MeasureSettings, PerfSettings, TargetSettings
 from naiad.perf.steps import RegionLayout
-from naiad.perf.target.region_calls import GrpcRegionCalls, HttpRegionCalls, RegionCalls, region_parameters
+from naiad.perf.target.open import open_target
+from naiad.perf.target.protocol import PerfTarget, TargetError
+from naiad.perf.target.region_calls import RegionCalls, region_parameters
 from naiad.perf.target.shared_memory import region_name, registered
 from naiad.shared_memory import cuda
 from naiad.shared_memory.region import RegionRef
@@ -27,10 +28,6 @@ from support.perf_models import IDENTITIES, model, tensor, write_identities
 
 PROTOCOLS = ["http", "grpc"]
 LIBRARIES: dict[str, Any] = {"http": tritonclient.http, "grpc": tritonclient.grpc}
-
-
-class RefusedError(Exception):
-    """The server refuses a call."""
 
 
 @pytest.fixture(scope="module")
@@ -47,31 +44,17 @@ def server(models: Path) -> Iterator[RunningServer]:
         yield running
 
 
-def http_calls(server: RunningServer) -> RegionCalls:
-    """Calls over connections of their own."""
-
-    def post(path: str, body: bytes) -> None:
-        response = server.request("POST", path, body)
-        if response.status != 200:
-            raise RefusedError(response.error)
-
-    return HttpRegionCalls(post)
+def target_of(server: RunningServer, protocol: str, name: str = IDENTITIES["INT32"]) -> PerfTarget:
+    """A model as a target."""
+    url = server.url if protocol == "http" else server.grpc_url
+    target = open_target(PerfSettings(TargetSettings(model=name, url=url, protocol=protocol)))
+    target.describe()
+    return target
 
 
-def grpc_calls(server: RunningServer) -> RegionCalls:
-    """Calls through grpcio."""
-
-    def call(method: str, message: bytes) -> None:
-        with grpc.insecure_channel(server.grpc_url) as channel:
-            try:
-                channel.unary_unary(f"/inference.GRPCInferenceService/{method}")(message, timeout=20)
-            except grpc.RpcError as error:
-                raise RefusedError(error.details()) from None
-
-    return GrpcRegionCalls(call)
-
-
-CALLS = {"http": http_calls, "grpc": grpc_calls}
+def calls_of(server: RunningServer, protocol: str) -> RegionCalls:
+    """The calls of a target."""
+    return target_of(server, protocol).place_tensors({})
 
 
 class RegionCaller:
@@ -115,7 +98,7 @@ def test_tensors_travel_through_regions(server: RunningServer, datatype: str, pr
     [value] = layout.streams[0].steps[0].inputs
     caller = RegionCaller(server, protocol)
     assert value.region is not None
-    with registered("system", layout, CALLS[protocol](server)):
+    with registered("system", layout, calls_of(server, protocol)):
         assert {layout.input_region, layout.output_region} <= caller.regions()
         caller.infer(IDENTITIES[datatype], datatype, [2, 3], value.region, layout.outputs["OUTPUT0"])
         # What the server has written comes back in the response to another request.
@@ -127,6 +110,34 @@ def test_tensors_travel_through_regions(server: RunningServer, datatype: str, pr
     caller.client.close()
 
 
+@pytest.mark.parametrize("input_format", ["binary", "json"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_measurement_through_regions(server: RunningServer, protocol: str, input_format: str) -> None:
+    url = server.url if protocol == "http" else server.grpc_url
+    settings = PerfSettings(
+        TargetSettings(model=IDENTITIES["BYTES"], url=url, protocol=protocol),
+        InputSettings(shared_memory="system", batch_size=2, input_format=input_format),
+        measure=MeasureSettings(total_requests=20, collect_metrics=False),
+    )
+    report = run_perf(settings)
+    [level] = report.levels
+    assert (level.merged.requests >= 20, dict(level.merged.errors)) == (True, {})
+    caller = RegionCaller(server, protocol)
+    assert not any(name.startswith(f"naiad-perf-{os.getpid()}-") for name in caller.regions())
+    caller.client.close()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_requests_do_not_carry_what_lies_in_regions(server: RunningServer, protocol: str) -> None:
+    described = model(tensor("INPUT0", "INT32", 100_000))
+    settings = InputSettings(shared_memory="system")
+    layout = lay_out(settings, described, build_streams(settings, described), region_name())
+    target = target_of(server, protocol)
+    assert target.encode(build_streams(settings, described)[0].steps[0], 0).plain.size > 400_000
+    target.place_tensors(layout.outputs)
+    assert target.encode(layout.streams[0].steps[0], 0).plain.size < 1000
+
+
 def left_behind() -> list[str]:
     """The objects of this process."""
     return [name for name in os.listdir("/dev/shm") if name.startswith(f"naiad-perf-{os.getpid()}-")]
@@ -134,14 +145,14 @@ def left_behind() -> list[str]:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_nothing_has_a_name_once_it_is_registered(server: RunningServer, protocol: str) -> None:
-    with registered("system", layout_for("INT32"), CALLS[protocol](server)):
+    with registered("system", layout_for("INT32"), calls_of(server, protocol)):
         assert left_behind() == []
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_regions_are_taken_back_after_an_error(server: RunningServer, protocol: str) -> None:
     layout = layout_for("INT32")
-    with pytest.raises(ZeroDivisionError), registered("system", layout, CALLS[protocol](server)):
+    with pytest.raises(ZeroDivisionError), registered("system", layout, calls_of(server, protocol)):
         raise ZeroDivisionError
     caller = RegionCaller(server, protocol)
     assert {layout.input_region, layout.output_region}.isdisjoint(caller.regions())
@@ -151,33 +162,31 @@ def test_regions_are_taken_back_after_an_error(server: RunningServer, protocol: 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_name_that_is_taken(server: RunningServer, protocol: str) -> None:
     layout = layout_for("INT32")
-    calls = CALLS[protocol](server)
+    calls = calls_of(server, protocol)
     with (
         registered("system", layout, calls),
-        pytest.raises(UnavailableError, match=f"{layout.input_region}.*needs a server that sees the /dev/shm"),
+        pytest.raises(TargetError, match=f"{layout.input_region}.*needs a server that sees the /dev/shm"),
         registered("system", layout, calls),
     ):
         pass
     assert left_behind() == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_server_that_takes_no_regions(models: Path, tmp_path: Path, protocol: str) -> None:
     with (
         serving(tmp_path / "log", "--model-repository", models) as without,
-        pytest.raises(UnavailableError, match=r"--allow-client-shm=true"),
-        registered("system", layout_for("INT32"), CALLS[protocol](without)),
+        pytest.raises(TargetError, match=r"--allow-client-shm=true"),
+        registered("system", layout_for("INT32"), calls_of(without, protocol)),
     ):
         pass
     assert left_behind() == []
 
 
-@pytest.mark.slow
 def test_a_server_that_is_gone_at_the_end(models: Path, tmp_path: Path) -> None:
     with (
         serving(tmp_path / "log", "--model-repository", models, "--allow-client-shm=true") as running,
-        registered("system", layout_for("INT32"), http_calls(running)),
+        registered("system", layout_for("INT32"), calls_of(running, "http")),
     ):
         running.stop()
     assert left_behind() == []
@@ -188,8 +197,8 @@ def test_more_memory_than_there_is(server: RunningServer) -> None:
     size = state.f_frsize * (state.f_blocks + 1)
     layout = RegionLayout((), {}, region_name(), 0, region_name(), size)
     with (
-        pytest.raises(UnavailableError, match=f"has no room for {size} bytes of --shared-memory=system"),
-        registered("system", layout, http_calls(server)),
+        pytest.raises(TargetError, match=f"has no room for {size} bytes of --shared-memory=system"),
+        registered("system", layout, calls_of(server, "http")),
     ):
         pass
     assert left_behind() == []
@@ -203,7 +212,7 @@ def test_cuda_needs_a_device(server: RunningServer) -> None:
     else:
         pytest.skip("this machine has a CUDA device")
     with (
-        pytest.raises(UnsupportedError, match=r"--shared-memory=cuda needs a CUDA device.*use --shared-memory=system"),
-        registered("cuda", layout_for("INT32"), http_calls(server)),
+        pytest.raises(TargetError, match=r"--shared-memory=cuda needs a CUDA device.*use --shared-memory=system"),
+        registered("cuda", layout_for("INT32"), calls_of(server, "http")),
     ):
         pass

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from naiad.errors import UnavailableError, UnsupportedError
+from naiad.perf.target.protocol import TargetError
 from naiad.shared_memory import cuda
 
 _DEVICE: Final = 0
@@ -21,20 +21,19 @@ def allocated(size: int, writes: Sequence[tuple[int, bytes]]) -> Iterator[bytes]
         writes: offsets, and the data that go there.
 
     Raises:
-        UnsupportedError: this machine has no device.
-        UnavailableError: the device has not enough memory, or fails.
+        TargetError: this machine has no device, or the device has not enough memory, or fails.
     """
     try:
         driver = cuda.driver()
     except OSError as error:
-        raise UnsupportedError(
+        raise TargetError(
             f"--shared-memory=cuda needs a CUDA device, which this machine does not have: {error}; use "
             "--shared-memory=system"
         ) from None
     try:
         address = driver.allocate(_DEVICE, size)
     except OSError as error:
-        raise UnavailableError(f"--shared-memory=cuda: {size} bytes cannot be allocated: {error.strerror}") from None
+        raise TargetError(f"--shared-memory=cuda: {size} bytes cannot be allocated: {error.strerror}") from None
     try:
         yield _filled(driver, address, writes)
     finally:
@@ -47,4 +46,4 @@ def _filled(driver: cuda.Driver, address: int, writes: Sequence[tuple[int, bytes
             driver.write(_DEVICE, address + offset, data)
         return driver.export(_DEVICE, address)
     except OSError as error:
-        raise UnavailableError(f"--shared-memory=cuda: the memory cannot be filled: {error.strerror}") from None
+        raise TargetError(f"--shared-memory=cuda: the memory cannot be filled: {error.strerror}") from None

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from naiad.perf.steps import ModelDescription, Step, TensorValue
 from naiad.perf.target.protocol import TargetError
+from naiad.perf.target.region_calls import region_parameters
+from naiad.shared_memory.region import RegionRef
 from naiad.wire.compression import compress
 from naiad.wire.grpc.messages import prefix
 from naiad.wire.http2 import frames
@@ -18,6 +20,7 @@ _MASK: Final = 2**64 - 1
 # Fields of ModelInferRequest, its tensors and its parameters (the protocol's grpc_service.proto).
 _MODEL, _VERSION, _PARAMETERS, _INPUTS, _OUTPUTS, _RAW = 1, 2, 4, 5, 6, 7
 _NAME, _DATATYPE, _SHAPE = 1, 2, 3
+_INPUT_PARAMETERS, _OUTPUT_PARAMETERS = 4, 2
 _KEY, _VALUE = 1, 2
 _BOOL, _INT64, _STRING, _DOUBLE = 1, 2, 3, 4
 _data_head = struct.Struct(">IB")
@@ -63,10 +66,19 @@ class GrpcRequestWriter:
         self._outputs = outputs
         self._compression = compression
 
+    def place_outputs(self, places: Mapping[str, RegionRef]) -> None:
+        """Have the outputs written to shared memory in all requests that are encoded from now on."""
+        self._outputs = b"".join(
+            field(_OUTPUTS, field(_NAME, name.encode()) + _region_fields(_OUTPUT_PARAMETERS, place))
+            for name, place in places.items()
+        )
+
     def encode(self, step: Step, index: int) -> EncodedGrpcStep:
         """The bytes of a step."""
         inputs = b"".join(map(_input_field, step.inputs))
-        raws = b"".join([part for value in step.inputs for part in (field_head(_RAW, len(value.data)), value.data)])
+        # Tensors in shared memory are left out, without a gap.
+        datas = [value.data for value in step.inputs if value.region is None]
+        raws = b"".join([part for data in datas for part in (field_head(_RAW, len(data)), data)])
         return EncodedGrpcStep(self, inputs + self._outputs + raws, step, index)
 
     def frame(self, rest: bytes, parameters: bytes) -> bytes:
@@ -101,14 +113,19 @@ class EncodedGrpcStep:
 
 def _input_field(value: TensorValue) -> bytes:
     shape = b"".join(varint(size) for size in value.shape)
+    place = b"" if value.region is None else _region_fields(_INPUT_PARAMETERS, value.region)
     return field(
         _INPUTS,
-        field(_NAME, value.name.encode()) + field(_DATATYPE, value.datatype.encode()) + field(_SHAPE, shape),
+        field(_NAME, value.name.encode()) + field(_DATATYPE, value.datatype.encode()) + field(_SHAPE, shape) + place,
     )
 
 
-def parameter_field(name: str, value: Any) -> bytes:
-    """One entry of the map ``parameters``.
+def _region_fields(number: int, place: RegionRef) -> bytes:
+    return b"".join(parameter_field(name, value, number) for name, value in region_parameters(place).items())
+
+
+def parameter_field(name: str, value: Any, number: int = _PARAMETERS) -> bytes:
+    """One entry of the map ``parameters``, which is the field ``number``.
 
     Raises:
         TargetError: the protocol has no parameters of that type.
@@ -124,4 +141,4 @@ def parameter_field(name: str, value: Any) -> bytes:
         choice = varint(_DOUBLE << 3 | 1) + struct.pack("<d", value)
     else:
         raise TargetError(f"the request parameter '{name}' is {value!r}, expected a bool, a number or a string")
-    return field(_PARAMETERS, field(_KEY, name.encode()) + field_head(_VALUE, len(choice)) + choice)
+    return field(number, field(_KEY, name.encode()) + field_head(_VALUE, len(choice)) + choice)

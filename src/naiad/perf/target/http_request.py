@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +11,8 @@ import orjson
 
 from naiad.perf.steps import ModelDescription, Step, TensorValue
 from naiad.perf.target.protocol import TargetError
+from naiad.perf.target.region_calls import region_parameters
+from naiad.shared_memory.region import RegionRef
 from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import BY_WIRE
 from naiad.wire.compression import compress
@@ -71,6 +73,10 @@ class HttpRequestWriter:
         is_binary_output = output_format == "binary"
         self._outputs = [{"name": o.name, "parameters": {"binary_data": is_binary_output}} for o in model.outputs]
 
+    def place_outputs(self, places: Mapping[str, RegionRef]) -> None:
+        """Have the outputs written to shared memory in all requests that are encoded from now on."""
+        self._outputs = [{"name": name, "parameters": region_parameters(place)} for name, place in places.items()]
+
     def encode(self, step: Step, index: int) -> EncodedHttpStep:
         """The bytes of a step.
 
@@ -86,7 +92,7 @@ class HttpRequestWriter:
         if given:
             header += b',"parameters":' + orjson.dumps(given)
         header += b"}"
-        blobs = [value.data for value in step.inputs] if self._is_binary else []
+        blobs = [value.data for value in step.inputs if value.region is None] if self._is_binary else []
         lines = b""
         body: bytes = b"".join([header, *blobs])
         if blobs:
@@ -109,7 +115,9 @@ class HttpRequestWriter:
 
     def _input(self, value: TensorValue) -> dict[str, Any]:
         found: dict[str, Any] = {"name": value.name, "datatype": value.datatype, "shape": list(value.shape)}
-        if self._is_binary:
+        if value.region is not None:
+            found["parameters"] = region_parameters(value.region)
+        elif self._is_binary:
             found["parameters"] = {"binary_data_size": len(value.data)}
         else:
             found["data"] = _elements(value)

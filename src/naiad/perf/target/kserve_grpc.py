@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -20,8 +20,10 @@ from naiad.perf.target.grpc_streams import GrpcStreamsChannel
 from naiad.perf.target.model_text import read_description, read_parts
 from naiad.perf.target.protocol import ClientChannel, Poller, Problem, ResponseListener, TargetError
 from naiad.perf.target.question import ask
+from naiad.perf.target.region_calls import GrpcRegionCalls, RegionCalls
 from naiad.perf.target.tls import tls_context
 from naiad.perf.target.validation import KIND, find_difference, grpc_outputs
+from naiad.shared_memory.region import RegionRef
 from naiad.wire.grpc.messages import prefix
 from naiad.wire.grpc.paths import INFERENCE, path
 
@@ -86,6 +88,16 @@ class KserveGrpcTarget:
         request = _question(message)
         ask(partial(self._open_calls, method, 1), request, f"{what} at {self.endpoint}", _DESCRIBE_S)
         return _as_dict(f"{method}Response", request.body)
+
+    def _send(self, method: str, message: bytes) -> None:
+        what = f"the call {method} at {self.endpoint}"
+        ask(partial(self._open_calls, method, 1), _question(message), what, _DESCRIBE_S)
+
+    def place_tensors(self, outputs: Mapping[str, RegionRef]) -> RegionCalls:
+        """Have outputs written to regions; gives the calls that register them. ``describe`` comes first."""
+        assert self._writer is not None, "describe comes before place_tensors"
+        self._writer.place_outputs(outputs)
+        return GrpcRegionCalls(self._send)
 
     def encode(self, step: Step, index: int) -> Any:
         """The bytes of a step; ``describe`` comes first."""

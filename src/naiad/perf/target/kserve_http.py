@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
@@ -18,8 +19,10 @@ from naiad.perf.target.http_response import CODING, HEADER_LENGTH, HttpResponseR
 from naiad.perf.target.model_text import read_description, read_parts
 from naiad.perf.target.protocol import ClientChannel, Poller, Problem, ResponseListener, TargetError
 from naiad.perf.target.question import ask
+from naiad.perf.target.region_calls import HttpRegionCalls, RegionCalls
 from naiad.perf.target.tls import tls_context
 from naiad.perf.target.validation import find_difference, http_outputs
+from naiad.shared_memory.region import RegionRef
 from naiad.wire.compression import EITHER, BrokenDataError, TooMuchDataError, inflate
 
 DESCRIBE_S: Final = 60.0
@@ -98,6 +101,18 @@ class KserveHttpTarget:
     def _question(self, path: str) -> HttpRequestBytes:
         head = request_head("GET", path, self._address.authority, self._settings.headers)
         return HttpRequestBytes(head + b"\r\n", keeps_body=True)
+
+    def _post(self, path: str, body: bytes) -> None:
+        head = request_head("POST", self._base + path, self._address.authority, self._settings.headers)
+        lines = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+        request = HttpRequestBytes(head + lines + body, keeps_body=True)
+        ask(self.open_side, request, f"the call {path} at {self.endpoint}", DESCRIBE_S)
+
+    def place_tensors(self, outputs: Mapping[str, RegionRef]) -> RegionCalls:
+        """Have outputs written to regions; gives the calls that register them. ``describe`` comes first."""
+        assert self._writer is not None, "describe comes before place_tensors"
+        self._writer.place_outputs(outputs)
+        return HttpRegionCalls(self._post)
 
     def encode(self, step: Step, index: int) -> Any:
         """The bytes of a step; ``describe`` comes first.

@@ -5,11 +5,13 @@ Nothing here knows a protocol. A new kind of service is a ``PerfTarget`` and a `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from naiad.perf.results import ServerParts
 from naiad.perf.steps import ModelDescription, Step
+from naiad.perf.target.region_calls import RegionCalls
+from naiad.shared_memory.region import RegionRef
 
 Problem = tuple[str, str]
 """What kind of failure, such as ``HTTP 400``, and its cause in words."""
@@ -167,6 +169,17 @@ class PerfTarget(Protocol):
 
         Raises:
             TargetError: the protocol cannot carry it.
+        """
+        ...
+
+    def place_tensors(self, outputs: Mapping[str, RegionRef]) -> RegionCalls:
+        """Have outputs written to regions of shared memory in all requests that are encoded from now on.
+
+        Returns:
+            The calls that register regions.
+
+        Raises:
+            TargetError: the service has no shared memory.
         """
         ...
 

@@ -17,7 +17,7 @@ from naiad.wire.proto_fields import field, varint
 
 
 class RegionCalls(Protocol):
-    """Calls of one server. Each raises the error of the target when the server refuses it."""
+    """Calls of one server. Each raises ``TargetError`` when the server refuses it."""
 
     def register_system(self, name: str, key: str, byte_size: int) -> None:
         """Register a whole POSIX shared memory object."""

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
-from naiad.errors import UnavailableError, UnsupportedError
 from naiad.perf.steps import RegionLayout
 from naiad.perf.target.cuda_memory import allocated
+from naiad.perf.target.protocol import TargetError
 from naiad.perf.target.region_calls import RegionCalls
 from naiad.shared_memory.region import FOLDER
 
@@ -31,8 +31,7 @@ def registered(kind: str, layout: RegionLayout, calls: RegionCalls) -> Iterator[
         kind: system or cuda.
 
     Raises:
-        UnsupportedError: this machine has no shared memory of that kind.
-        UnavailableError: there is not enough memory, or the server refuses a region.
+        TargetError: this machine has no shared memory of that kind, or not enough, or the server refuses a region.
     """
     parts = [
         (layout.input_region, layout.input_bytes, layout.writes),
@@ -52,8 +51,8 @@ def _system_region(name: str, size: int, writes: Sequence[tuple[int, bytes]], ca
     _write(path, size, writes)
     try:
         calls.register_system(name, f"/{name}", size)
-    except Exception as error:
-        raise UnavailableError(
+    except TargetError as error:
+        raise TargetError(
             f"{error}: --shared-memory=system needs a server that sees the {FOLDER} of this machine and takes regions; "
             "naiad serve does with --allow-client-shm=true"
         ) from error
@@ -70,13 +69,12 @@ def _write(path: str, size: int, writes: Sequence[tuple[int, bytes]]) -> None:
     """A new file of shared memory with its content.
 
     Raises:
-        UnsupportedError: the machine has no such memory.
-        UnavailableError: there is not enough.
+        TargetError: the machine has no such memory, or not enough.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise UnsupportedError(
+        raise TargetError(
             f"--shared-memory=system needs {FOLDER}, where a file cannot be made: {error.strerror}"
         ) from None
     try:
@@ -87,7 +85,7 @@ def _write(path: str, size: int, writes: Sequence[tuple[int, bytes]]) -> None:
                 memory[offset : offset + len(data)] = data
     except OSError as error:
         os.unlink(path)
-        raise UnavailableError(
+        raise TargetError(
             f"{FOLDER} has no room for {size} bytes of --shared-memory=system: {error.strerror}; make it larger, or "
             "send fewer steps"
         ) from None
@@ -101,7 +99,7 @@ def _cuda_region(name: str, size: int, writes: Sequence[tuple[int, bytes]], call
         try:
             calls.register_cuda(name, handle, 0, size)
         except Exception as error:
-            raise UnavailableError(
+            raise TargetError(
                 f"{error}: --shared-memory=cuda needs a server that uses the devices of this machine and takes regions"
             ) from error
         try:
@@ -112,5 +110,5 @@ def _cuda_region(name: str, size: int, writes: Sequence[tuple[int, bytes]], call
 
 def _take_back(kind: str, name: str, calls: RegionCalls) -> None:
     # A server that is gone has no regions either, and the measurement is done.
-    with suppress(Exception):
+    with suppress(TargetError):
         calls.unregister(kind, name)
