@@ -20,7 +20,7 @@ def histogram(us: Sequence[float]) -> DurationHistogram:
     return found
 
 
-def window(latencies_us: Sequence[float], seconds: float = 2.0, began_ns: int = BEGAN_NS, **more: Any) -> Window:
+def window(latencies_us: Sequence[float], duration_s: float = 2.0, began_ns: int = BEGAN_NS, **more: Any) -> Window:
     """A window whose requests were sent in 20 us, and received in 5 us, each."""
     count = len(latencies_us)
     total_ns = int(sum(latencies_us) * 1000)
@@ -33,7 +33,7 @@ def window(latencies_us: Sequence[float], seconds: float = 2.0, began_ns: int = 
         "wait_ns": total_ns - 25_000 * count,
         "receive_ns": 5_000 * count,
     }
-    return Window(began_ns, began_ns + int(seconds * 1e9), **{**given, **more})
+    return Window(began_ns, began_ns + int(duration_s * 1e9), **{**given, **more})
 
 
 def parts(model: str = "simple", requests: int = 100, executions: int | None = None, **us: Any) -> ServerParts:
