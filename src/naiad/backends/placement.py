@@ -52,7 +52,7 @@ def create(backend: str, context: BackendContext, config: Any, shared: SharedPro
         return made
     chosen = execution_of(context, given)
     if registry.stays(backend):
-        _check_staying(backend, context, given, chosen)
+        _check_on_loop(backend, context, given, chosen)
         chosen = Execution(THREAD)
     if chosen.mode != PROCESS and (asked := requested(given)):
         raise ModelLoadError(
@@ -87,7 +87,7 @@ def execution_of(context: BackendContext, given: dict[str, str]) -> Execution:
     return Execution(way, group)
 
 
-def _check_staying(backend: str, context: BackendContext, given: dict[str, str], chosen: Execution) -> None:
+def _check_on_loop(backend: str, context: BackendContext, given: dict[str, str], chosen: Execution) -> None:
     """Refuse processes and environments for models on the loop of the server, all in one error."""
     # The parameter of a model is a mistake; a setting is for all models and does not concern this one.
     wrong = [KEY] if KEY in given and chosen.mode != THREAD else []
