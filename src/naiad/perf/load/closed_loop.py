@@ -74,7 +74,7 @@ class ClosedLoop(Load):
     @property
     def is_warm(self) -> bool:
         """Whether each place has had its first response."""
-        return not self._waiting_for_first or self._total > 0
+        return not self._waiting_for_first
 
     @property
     def is_over(self) -> bool:

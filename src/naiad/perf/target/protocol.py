@@ -103,7 +103,7 @@ class ClientChannel(Protocol):
         ...
 
     def receive(self) -> None:
-        """Take what has arrived; called when the socket is readable and nothing else."""
+        """Take what has arrived; called when an open channel is readable and nothing else."""
         ...
 
     def handle(self, mask: int) -> None:
