@@ -13,8 +13,8 @@ from naiad.perf.load.loads import LoadFactory
 from naiad.perf.load.observer import Observer
 from naiad.perf.load.search import search_levels, single_level
 from naiad.perf.measure.recorder import Recorder
-from naiad.perf.placement import in_regions
 from naiad.perf.progress import Progress
+from naiad.perf.report.machine import machine_fingerprint
 from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Report
 from naiad.perf.settings import PerfSettings
 from naiad.perf.steps import ModelDescription, StepStream
@@ -54,23 +54,33 @@ class PerfRun:
             KeyboardInterrupt: the user stopped it twice.
         """
         _sharpen_timers()
-        settings = self.settings
-        target = open_target(settings)
+        target = open_target(self.settings)
         model = target.describe()
-        report = self.report
+        # Before that a Ctrl-C ends the process, as there is nothing to print.
+        with _Interrupts(self._stop):
+            self._run(target, model)
+        self.report.is_interrupted = self._stop.is_wanted
+        return self.report
+
+    def _run(self, target: PerfTarget, model: ModelDescription) -> None:
+        settings = self.settings
+        self._begin_report(target, model)
+        streams = build_streams(settings.input, model, streams=1)
+        encoded = _encode(target, streams)
+        self._warm_up(target, model, encoded)
+        metrics, note = self._find_metrics(model)
+        factory = LoadFactory(settings, target, model, encoded, _timestamps(streams))
+        self._measure(factory, target, metrics, note)
+
+    def _begin_report(self, target: PerfTarget, model: ModelDescription) -> None:
+        settings, report = self.settings, self.report
         report.model, report.version = model.name, settings.target.version or model.version
         report.service_kind, report.protocol = settings.target.service_kind, target.protocol
         report.endpoint = target.endpoint
-        self._progress.described(model, target.endpoint)
-        streams = build_streams(settings.input, model, streams=1)
-        with _Interrupts(self._stop), in_regions(settings.input, target, model, streams) as placed:
-            encoded = _encode(target, placed)
-            self._warm_up(target, model, encoded)
-            metrics, note = self._find_metrics(model)
-            factory = LoadFactory(settings, target, model, encoded, _timestamps(streams))
-            self._measure(factory, target, metrics, note)
-        report.is_interrupted = self._stop.is_wanted
-        return report
+        report.is_async = settings.target.streaming or bool(settings.target.is_async or model.is_sequence)
+        report.is_decoupled = model.is_decoupled
+        report.machine = machine_fingerprint()
+        self._progress.began(report, settings)
 
     def _warm_up(self, target: PerfTarget, model: ModelDescription, encoded: Sequence[Sequence[EncodedStep]]) -> None:
         """Wait for a first response, however long it takes, and for those that were asked for beside it."""
@@ -81,8 +91,7 @@ class PerfRun:
             request = step.in_sequence(first_id, is_first=True, is_last=True)
         what = f"the first request to the model '{model.name}' at {target.endpoint}"
         for number in range(1 + self.settings.measure.warmup_requests):
-            if self._stop.is_wanted:
-                return
+            self._stop_if_wanted()
             took = ask(lambda poller, listener: target.open(poller, listener, 1), request, what, None, self._waited)
             if number == 0:
                 self.report.warmup_ns = took
@@ -90,6 +99,9 @@ class PerfRun:
 
     def _waited(self, seconds: float) -> None:
         self._progress.waiting(seconds)
+        self._stop_if_wanted()
+
+    def _stop_if_wanted(self) -> None:
         if self._stop.is_wanted:
             raise TargetError("stopped by the user before the first response")
 
