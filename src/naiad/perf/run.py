@@ -13,6 +13,7 @@ from naiad.perf.load.loads import LoadFactory
 from naiad.perf.load.observer import Observer
 from naiad.perf.load.search import search_levels, single_level
 from naiad.perf.measure.recorder import Recorder
+from naiad.perf.placement import in_regions
 from naiad.perf.progress import Progress
 from naiad.perf.report.machine import machine_fingerprint
 from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Report
@@ -66,11 +67,12 @@ class PerfRun:
         settings = self.settings
         self._begin_report(target, model)
         streams = build_streams(settings.input, model, streams=1)
-        encoded = _encode(target, streams)
-        self._warm_up(target, model, encoded)
-        metrics, note = self._find_metrics(model)
-        factory = LoadFactory(settings, target, model, encoded, _timestamps(streams))
-        self._measure(factory, target, metrics, note)
+        with in_regions(settings.input, target, model, streams) as placed:
+            encoded = _encode(target, placed)
+            self._warm_up(target, model, encoded)
+            metrics, note = self._find_metrics(model)
+            factory = LoadFactory(settings, target, model, encoded, _timestamps(placed))
+            self._measure(factory, target, metrics, note)
 
     def _begin_report(self, target: PerfTarget, model: ModelDescription) -> None:
         settings, report = self.settings, self.report
