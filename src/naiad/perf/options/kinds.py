@@ -71,7 +71,7 @@ def choice(
             return other_names[word]
         raise ValueError((refusal or _unsupported(words)).replace("{text}", text))
 
-    return ValueKind(f"<{'|'.join(words)}>", read)
+    return ValueKind(f"<{'|'.join(words)}>", read, words=words)
 
 
 def _unsupported(words: tuple[str, ...]) -> str:

@@ -36,12 +36,14 @@ class ValueKind:
             what a valid value is; or PerfOptionError with a text of its own.
         constant: the value of an option that takes none, or need not have one.
         is_optional: whether a value may follow after ``=``.
+        words: all valid values, where they are few.
     """
 
     label: str
     read: Callable[[str], Any]
     constant: Any = None
     is_optional: bool = False
+    words: tuple[str, ...] = ()
 
     @property
     def takes_value(self) -> bool:
