@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -372,10 +373,8 @@ def test_cuda_shared_memory_needs_a_gpu(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="the system has no /proc")
 def test_a_process_that_is_not_there() -> None:
-    pid = os.fork()
-    if not pid:
-        os._exit(0)
-    os.waitpid(pid, 0)
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pid = ended.pid
     assert problems("-mx", f"--server-pid={pid}") == [
         f"Error: Failed to parse --server-pid. There is no process {pid} on this machine."
     ]
