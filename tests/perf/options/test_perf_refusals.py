@@ -424,6 +424,18 @@ def test_a_process_that_is_not_there() -> None:
         ("--request-distribution poisson", "--request-distribution has no effect without --request-rate-range"),
         ("--verbose-csv", "--verbose-csv has no effect without -f"),
         (
+            "--measurement-request-count 5",
+            "--measurement-request-count has no effect without --measurement-mode=count_windows",
+        ),
+        (
+            "-p 5 --measurement-mode count_windows",
+            "--measurement-interval has no effect with --measurement-mode=count_windows",
+        ),
+        (
+            "-r 5 --request-count 9",
+            "--max-trials has no effect with --request-count, whose requests are the only window",
+        ),
+        (
             "--ssl-grpc-private-key-file data.json",
             "the options --ssl-grpc-* have no effect without -i grpc and --ssl-grpc-use-ssl",
         ),

@@ -171,7 +171,7 @@ def _of_later_modes(settings: PerfSettings) -> Iterator[str]:
 
 def warnings_of(settings: PerfSettings, values: Mapping[str, Any]) -> list[str]:
     """What is given and has no effect, or another one than it seems; ``values`` are those of the options by field."""
-    return [*_of_sequences(values), *_of_no_effect(settings)]
+    return [*_of_sequences(values), *_of_windows(settings), *_of_no_effect(settings)]
 
 
 def _of_sequences(values: Mapping[str, Any]) -> Iterator[str]:
@@ -185,6 +185,20 @@ def _of_sequences(values: Mapping[str, Any]) -> Iterator[str]:
             "using an invalid start sequence id. Perf Analyzer will use default value if it is measuring on sequence "
             "model."
         )
+
+
+def _of_windows(settings: PerfSettings) -> Iterator[str]:
+    given, measure = settings.given, settings.measure
+    if measure.total_requests:
+        why = "with --request-count, whose requests are the only window"
+        names: tuple[str, ...] = ("measurement-mode", "measurement-interval", "measurement-request-count", "max-trials")
+    elif measure.mode == "count_windows":
+        why, names = "with --measurement-mode=count_windows", ("measurement-interval",)
+    else:
+        why, names = "without --measurement-mode=count_windows", ("measurement-request-count",)
+    for name in names:
+        if name in given:
+            yield f"--{name} has no effect {why}"
 
 
 def _of_no_effect(settings: PerfSettings) -> Iterator[str]:

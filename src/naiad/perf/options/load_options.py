@@ -181,8 +181,8 @@ LOAD: Final = (
         "load.max_threads",
         _POSITIVE,
         PerfGroup.LOAD,
-        "Bound of the requests in flight with --sync and an open --concurrency-range. Else it has no effect: one "
-        "loop sends all requests.",
+        "Bound of the requests in flight where --concurrency-range has no end and neither --async nor --streaming is "
+        "given. Else it has no effect: one loop sends all requests.",
         default="16",
     ),
     PerfOption(
