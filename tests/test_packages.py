@@ -173,7 +173,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("eventloop", "perf.histogram", "perf.measure", "perf.results", "perf.settings", "perf.steps"),
         *("perf.target", "tensor", "wire"),
     ),
-    "perf.options": ("options", "perf.results", "perf.settings", "perf.steps"),
+    "perf.options": ("options", "perf.load_mode", "perf.settings", "perf.steps"),
     "cli": (
         *("config", "engine", "execution.worker.process", "explain", "lifecycle", "options", "perf", "repository"),
         *("scheduling.ensemble", "server", "telemetry.logs"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from naiad.perf.results import LoadMode
+from naiad.perf.load_mode import LoadMode
 from naiad.perf.settings import PerfSettings
 
 _SEARCHED = (LoadMode.CONCURRENCY, LoadMode.REQUEST_RATE)

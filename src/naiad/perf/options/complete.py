@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from naiad.options import nearest
+from naiad.perf.load_mode import LoadMode
 from naiad.perf.options.error import PerfOptionError
-from naiad.perf.results import LoadMode
 from naiad.perf.settings import LoadPlan, PerfSettings
 from naiad.perf.steps import ModelDescription
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from naiad.perf.load_mode import LoadMode
 from naiad.perf.options.kinds import PERCENTILE, choice, existing_file, flag, percent, whole
 from naiad.perf.options.option import PerfGroup, PerfOption
 from naiad.perf.options.ranges import CONCURRENCY, PERIODIC, RATE, SEQUENCE_IDS, SESSIONS
 from naiad.perf.options.values import SWEEP
-from naiad.perf.results import LoadMode
 
 _POSITIVE: Final = whole(1, "The value must be > 0.")
 _POSITIVE_WITHOUT_DOT: Final = whole(1, "The value must be > 0")

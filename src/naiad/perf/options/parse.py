@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from naiad.options.kinds import read_boolean
+from naiad.perf.load_mode import LoadMode
 from naiad.perf.options.check import problems_of, warnings_of
 from naiad.perf.options.error import PerfOptionError
 from naiad.perf.options.option import PerfGroup, PerfOption
 from naiad.perf.options.settle import settle
 from naiad.perf.options.table import BY_NAME, OPTIONS
 from naiad.perf.options.words import Given, split
-from naiad.perf.results import LoadMode
 from naiad.perf.settings import PerfSettings
 
 VARIABLE_SEPARATOR: Final = ";"
