@@ -351,6 +351,11 @@ def test_all_problems_are_said_at_once() -> None:
     ]
 
 
+def test_an_address_is_one_word() -> None:
+    text = "Error: Failed to parse -u. The value must be the address of a server, such as localhost:8000."
+    assert problems("-mx", "-u", "") == problems("-mx", "-u", "my host:8000") == [text]
+
+
 def test_a_wrong_variable_is_named() -> None:
     assert problems("-mx", NAIAD_PERF_MAX_TRIALS="many") == [
         "Error: Failed to parse NAIAD_PERF_MAX_TRIALS. Invalid value provided: many"

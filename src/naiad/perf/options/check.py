@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -119,7 +120,7 @@ def _of_service(settings: PerfSettings) -> Iterator[str]:
 def _of_in_process(settings: PerfSettings) -> Iterator[str]:
     if settings.target.model_repository is None:
         yield "--model-repository should not be empty when using service-kind=triton_c_api."
-    elif not settings.target.model_repository.is_dir():
+    elif not os.path.isdir(settings.target.model_repository):
         yield f"Failed to parse --model-repository. There is no folder '{settings.target.model_repository}'."
     if settings.target.is_async and settings.target.streaming and settings.input.shared_memory != "none":
         yield (
@@ -162,7 +163,7 @@ def _of_later_modes(settings: PerfSettings) -> Iterator[str]:
     if not paths:
         yield "When using `--fixed-schedule`, you must provide a dataset using `--input-data`."
     for path in paths:
-        if not path.is_file():
+        if not os.path.isfile(path):
             yield (
                 f"'{path}' is not a file. When using `--fixed-schedule`, all paths passed to --input-data must be "
                 "files."

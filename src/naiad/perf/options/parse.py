@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -181,7 +182,7 @@ def _comparison(positional: Sequence[str], reading: Reading) -> PerfSettings:
     if len(files) < 2:
         reading.problems.append("Failed to parse --compare. Expected two or more JSON files, such as A.json B.json.")
     reading.problems += [
-        f"Failed to parse --compare. There is no file '{file}'." for file in files if not file.is_file()
+        f"Failed to parse --compare. There is no file '{file}'." for file in files if not os.path.isfile(file)
     ]
     if reading.problems:
         raise _error(reading.problems)
