@@ -172,13 +172,13 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "perf.input": ("perf.results", "perf.settings", "perf.steps", "shared_memory", "tensor", "wire"),
     "perf.report": ("perf.histogram", "perf.results", "perf.settings"),
     "perf.target": (
-        *("config.messages", "perf.histogram", "perf.results", "perf.settings", "perf.steps", "server"),
-        *("shared_memory", "tensor", "wire"),
+        *("config.messages", "perf.histogram", "perf.results", "perf.settings", "perf.steps", "perf.transfer"),
+        *("server", "shared_memory", "tensor", "wire"),
     ),
-    "perf.measure": ("perf.histogram", "perf.results", "perf.settings", "wire"),
+    "perf.measure": ("perf.histogram", "perf.results", "perf.settings", "perf.transfer", "wire"),
     "perf.load": (
         *("perf.histogram", "perf.measure", "perf.progress", "perf.results", "perf.settings", "perf.steps"),
-        *("perf.target", "tensor", "wire"),
+        *("perf.target", "perf.transfer", "tensor", "wire"),
     ),
     "perf.options": ("options", "perf.results", "perf.settings"),
     "cli": (

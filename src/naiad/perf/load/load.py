@@ -30,6 +30,7 @@ class Load:
 
     def __init__(self, loop: EpollLoop, target: PerfTarget, source: RequestSource, recorder: Recorder) -> None:
         self.recorder = recorder
+        self.times = recorder.times
         self.is_running = False
         self.in_flight = 0
         self._loop = loop
@@ -37,26 +38,6 @@ class Load:
         self._source = source
         self._channels: list[ClientChannel] = []
         self._note = recorder.latencies.append
-
-    # Channels add to these.
-
-    @property
-    def send_ns(self) -> int:
-        """The time that sending took."""
-        return self.recorder.send_ns
-
-    @send_ns.setter
-    def send_ns(self, value: int) -> None:
-        self.recorder.send_ns = value
-
-    @property
-    def receive_ns(self) -> int:
-        """The time that receiving took."""
-        return self.recorder.receive_ns
-
-    @receive_ns.setter
-    def receive_ns(self, value: int) -> None:
-        self.recorder.receive_ns = value
 
     def _open_places(self, count: int) -> list[Place]:
         """Connect so many places.

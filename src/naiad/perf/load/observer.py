@@ -20,6 +20,7 @@ from naiad.perf.settings import MeasureSettings
 from naiad.perf.target.loop import EpollLoop
 from naiad.perf.target.metrics import MetricsTarget
 from naiad.perf.target.protocol import ClientChannel, PerfTarget, Place, Poller, Problem, ResponseListener
+from naiad.perf.transfer import TransferTimes
 
 SETTLE_S: Final = 5.0
 """How long the last counts are waited for, in seconds."""
@@ -56,7 +57,7 @@ class SideQuestion:
         request: Any,
         take: Callable[[bytes, int], None],
     ) -> None:
-        self.send_ns = self.receive_ns = 0
+        self.times = TransferTimes()
         self.is_waiting = False
         self._poller = SidePoller(loop)
         self._request = request

@@ -11,6 +11,7 @@ import numpy as np
 
 from naiad.perf.histogram import DurationHistogram
 from naiad.perf.results import Second, Window
+from naiad.perf.transfer import TransferTimes
 
 DELAYED_NS: Final = 1_000_000
 """A request counts as delayed when it is sent more than a millisecond after its time of the schedule."""
@@ -28,7 +29,7 @@ class Recorder:
 
     Attributes:
         latencies, first_responses, between_responses, send_delays: durations in ns, as they came.
-        send_ns, receive_ns: sums over the requests since the last fold.
+        times: what channels spent on sending and receiving since the last fold.
         sent, responses, sequences: counts since the last fold.
         completions: successes and failures since the recorder was made.
         window: what is being filled.
@@ -39,7 +40,7 @@ class Recorder:
         self.first_responses = array("q")
         self.between_responses = array("q")
         self.send_delays = array("q")
-        self.send_ns = self.receive_ns = 0
+        self.times = TransferTimes()
         self.sent = self.responses = self.sequences = 0
         self.errors: Counter[tuple[str, str]] = Counter()
         self.completions = 0
@@ -97,15 +98,14 @@ class Recorder:
         window.responses += self.responses
         window.sequences += self.sequences
         window.sent += self.sent
-        window.send_ns += self.send_ns
-        window.receive_ns += self.receive_ns
-        total = latency.total
-        window.wait_ns += max(total - self.send_ns - self.receive_ns, 0)
+        send_ns, receive_ns = self.times.take()
+        window.send_ns += send_ns
+        window.receive_ns += receive_ns
+        window.wait_ns += max(latency.total - send_ns - receive_ns, 0)
         errors = self.errors.total()
         window.errors.update(self.errors)
         self.completions += count + errors
         self.errors.clear()
-        self.send_ns = self.receive_ns = 0
         self.sent = self.responses = self.sequences = 0
         return errors, count
 

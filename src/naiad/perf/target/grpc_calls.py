@@ -147,7 +147,7 @@ class GrpcCallsChannel(GrpcClientConnection):
                 problem = self._judge(request, bytes(place.message[PREFIX_BYTES:]))
         place.message = None
         place.has_data = False
-        self._listener.receive_ns += now - self._since
+        self._times.receive_ns += now - self._since
         self._listener.completed(place, now, problem)
         if self._held:
             self._serve_held()

@@ -182,7 +182,7 @@ class GrpcClientConnection(SocketChannel):
         except OSError as error:
             self._lost(cause_of(error))
             return
-        self._listener.send_ns += (clock() - before) * self._count_started()
+        self._times.send_ns += (clock() - before) * self._count_started()
 
     def _count_started(self) -> int:
         """How many requests the data of a flush belong to."""

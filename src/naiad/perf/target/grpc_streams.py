@@ -153,7 +153,7 @@ class GrpcStreamsChannel(GrpcClientConnection):
             self._queue(frames.encode_reset(place.stream, _CANCEL))
             self._forget(place)
         place.request = None
-        self._listener.receive_ns += now - self._since
+        self._times.receive_ns += now - self._since
         self._listener.completed(place, place.last_ns or now, place.problem)
 
     def _forget(self, place: StreamPlace) -> None:

@@ -47,7 +47,7 @@ class HttpChannel(SocketChannel, Place):
         wire = request.wire
         try:
             if self._write(wire):
-                self._listener.send_ns += clock() - now_ns
+                self._times.send_ns += clock() - now_ns
             else:
                 self._sending_since = now_ns
         except OSError as error:
@@ -55,7 +55,7 @@ class HttpChannel(SocketChannel, Place):
 
     def _all_sent(self) -> None:
         if self._sending_since:
-            self._listener.send_ns += clock() - self._sending_since
+            self._times.send_ns += clock() - self._sending_since
             self._sending_since = 0
 
     def receive(self) -> None:
@@ -70,7 +70,7 @@ class HttpChannel(SocketChannel, Place):
         if data and len(data) == self._known_length and data.startswith(self._known_head) and self._reader.is_idle:
             request = self.request
             if request is not None and not request.keeps_body:
-                self._listener.receive_ns += now - before
+                self._times.receive_ns += now - before
                 self.request = None
                 self._listener.completed(self, now, None)
                 return
@@ -105,7 +105,7 @@ class HttpChannel(SocketChannel, Place):
 
     def _end(self, request: Any, now: int) -> None:
         reader = self._reader
-        self._listener.receive_ns += now - self._receiving_since
+        self._times.receive_ns += now - self._receiving_since
         self._losses = 0
         problem = self._judge(request, reader)
         if reader.status == 200 and not reader.closes and 0 < reader.length <= _MAX_KNOWN_BYTES:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from naiad.perf.results import ServerParts
 from naiad.perf.steps import ModelDescription, Step
 from naiad.perf.target.region_calls import RegionCalls
+from naiad.perf.transfer import TransferTimes
 from naiad.shared_memory.region import RegionRef
 
 Problem = tuple[str, str]
@@ -70,11 +71,10 @@ class ResponseListener(Protocol):
     """Hears of responses.
 
     Attributes:
-        send_ns, receive_ns: sums that channels add to: of the time that sending took, and receiving.
+        times: what its channels spend on sending and receiving.
     """
 
-    send_ns: int
-    receive_ns: int
+    times: TransferTimes
 
     def completed(self, place: Place, now_ns: int, problem: Problem | None) -> None:
         """The request of a place is over. The place is free: another request may be started at once."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from naiad.perf.target.loop import EpollLoop
 from naiad.perf.target.protocol import ClientChannel, Place, Poller, Problem, ResponseListener, TargetError
+from naiad.perf.transfer import TransferTimes
 
 OPEN_S = 30.0
 """The longest wait until a channel is open, in seconds."""
@@ -17,7 +18,7 @@ class Questioner:
     """Listens to a channel with a single request."""
 
     def __init__(self) -> None:
-        self.send_ns = self.receive_ns = 0
+        self.times = TransferTimes()
         self.ended_ns = 0
         self.problem: Problem | None = None
 

@@ -31,6 +31,7 @@ class SocketChannel:
         self._address = address
         self._poller = poller
         self._listener = listener
+        self._times = listener.times
         self._socket: Any = None
         self._descriptor = -1
         self._unsent: deque[memoryview] = deque()
