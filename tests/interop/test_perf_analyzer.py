@@ -95,6 +95,7 @@ def test_answers_are_what_it_expects(tool: str, server: RunningServer, tmp_path:
     analyze(tool, server, "fixed", "--input-data", str(file), *WAYS[way])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_shared_memory(tool: str, tmp_path: Path, protocol: str) -> None:
     """Its inputs and outputs lie in regions that it registers itself."""

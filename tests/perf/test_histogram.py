@@ -70,3 +70,21 @@ def test_the_number_of_buckets_stays_bounded() -> None:
     for _ in range(20):
         histogram.add_all(rng.lognormal(14, 2, 100_000).astype(np.int64))
     assert len(list(histogram.buckets())) < 25_000
+
+
+def test_what_was_counted_goes_through_plain_values() -> None:
+    durations = np.random.default_rng(5).lognormal(12, 3, 10_000).astype(np.int64)
+    found = counted(durations)
+    read = DurationHistogram.from_state(found.state())
+    assert list(read.buckets()) == list(found.buckets())
+    assert (read.count, read.mean, read.deviation) == (found.count, found.mean, found.deviation)
+    assert (read.percentile(0), read.percentile(100)) == (found.percentile(0), found.percentile(100))
+    read.add(7)
+    assert read.count == 10_001
+    assert DurationHistogram.from_state(DurationHistogram().state()).count == 0
+
+
+def test_counts_that_do_not_add_up_are_refused() -> None:
+    state = counted(np.array([5, 6])).state()
+    with pytest.raises(ValueError, match="its buckets hold 2 durations, its count is 3"):
+        DurationHistogram.from_state({**state, "count": 3})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -87,6 +87,37 @@ class DurationHistogram:
             if passed > place:
                 return min(max(low + (width - 1) / 2, self.least), self.greatest)
         return float(self.greatest)
+
+    def state(self) -> dict[str, Any]:
+        """Everything that was counted, as plain values: each bucket as its least duration in ns and its count."""
+        return {
+            "count": self.count,
+            "total_ns": self.total,
+            "square_sum": self._square_sum,
+            "least_ns": self.least,
+            "greatest_ns": self.greatest,
+            "buckets": [[low, count] for low, _, count in self.buckets()],
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> DurationHistogram:
+        """The histogram whose ``state`` this is.
+
+        Raises:
+            ValueError: the counts do not add up.
+            KeyError, TypeError: parts are missing, or are no numbers.
+        """
+        made = cls()
+        for low, count in state["buckets"]:
+            shift = max(int(low).bit_length() - 1 - _PRECISION_BITS, 0)
+            made._buckets[(shift << _PRECISION_BITS) + (int(low) >> shift)] = int(count)
+        made.count, made.total = int(state["count"]), int(state["total_ns"])
+        made.least, made.greatest = int(state["least_ns"]), int(state["greatest_ns"])
+        made._square_sum = float(state["square_sum"])
+        counted = sum(made._buckets.values())
+        if counted != made.count:
+            raise ValueError(f"its buckets hold {counted} durations, its count is {made.count}")
+        return made
 
     def buckets(self) -> Iterator[tuple[int, int, int]]:
         """Least duration in ns, width in ns and count of each bucket that is not empty, in ascending order."""

@@ -224,6 +224,8 @@ class Report:
         machine: name and value of what describes the client's machine: processor, cores, memory, system, versions.
         command: the words of the command line.
         warmup_ns: how long the first response took, which is in no window; None when it was not measured.
+        is_async: whether requests were sent without waiting for the responses of earlier ones.
+        is_decoupled: whether requests may have any number of responses.
         is_interrupted: whether the user stopped the run before its end.
     """
 
@@ -236,5 +238,7 @@ class Report:
     protocol: str = "http"
     endpoint: str = ""
     warmup_ns: int | None = None
+    is_async: bool = False
+    is_decoupled: bool = False
     is_interrupted: bool = False
     records: list[RequestRecord] = field(default_factory=list)
