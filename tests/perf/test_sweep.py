@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from naiad.perf.report.sweep_table import SweepRun, sweep_table
 from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Report, Window
 from naiad.perf.settings import PerfSettings
 from naiad.perf.sweep import sweep_points
+from naiad.perf.sweep_run import run_sweep
+from naiad.testing import serving
+from support import served_models
 
 
 def points(*words: str) -> list[tuple[dict[str, tuple[int, ...]], int]]:
@@ -97,6 +101,22 @@ def test_request_rates_are_named() -> None:
     head, line = sweep_table([run]).splitlines()
     assert "Request Rate" in head
     assert " 50.5 " in line
+
+
+def test_every_combination_is_measured(tmp_path: Path) -> None:
+    served_models.write_model(tmp_path / "models", "x", served_models.identity("TYPE_FP32", "-1", 4))
+    with serving(tmp_path / "log", "--model-repository", tmp_path / "models") as server:
+        words = ["-mx", f"-u{server.url}", "--sweep=shape=2,3,batch=1,8", "--request-count=5", "--concurrency-range=2"]
+        found = run_sweep(parse_perf([*words, "--no-collect-metrics"], {}))
+    lines = sweep_table(found).splitlines()
+    assert [line.split()[:3] for line in lines[1:5]] == [
+        ["2", "1", "2"],
+        ["2", "8", "failed:"],
+        ["3", "1", "2"],
+        ["3", "8", "failed:"],
+    ]
+    assert lines[2].endswith("found -b 8 for model 'x', expected 1 to its max_batch_size of 4")
+    assert [run.report is not None and len(run.report.levels) for run in found] == [1, 0, 1, 0]
 
 
 def test_a_table_of_nothing() -> None:

@@ -19,8 +19,8 @@ class SweepRun:
     """One run of a sweep.
 
     Attributes:
-        report: None for a run that failed.
-        problem: why it failed.
+        report: what was measured; None for a run that could not begin.
+        problem: why it failed, or ended early; empty for one that did not.
     """
 
     settings: PerfSettings
@@ -56,14 +56,13 @@ def _dimensions(settings: PerfSettings) -> Iterator[tuple[str, str]]:
 
 def _rows(run: SweepRun, percentiles: Sequence[int]) -> Iterator[list[str]]:
     start = [shape_words(run.settings), str(run.settings.input.batch_size)]
-    if run.report is None:
-        yield [*start, f"failed: {run.problem}"]
-        return
-    for level in run.report.levels:
+    for level in run.report.levels if run.report is not None else ():
         merged = level.merged
         latencies = [merged.latency.mean, *(merged.latency.percentile(percentile) for percentile in percentiles)]
         numbers = [_number(level.level.value), _number(level.inference_rate), *(_microseconds(ns) for ns in latencies)]
         yield [*start, *numbers, *_marks(level)]
+    if run.problem:
+        yield [*start, f"failed: {run.problem}"]
 
 
 def _marks(level: LevelResult) -> list[str]:
