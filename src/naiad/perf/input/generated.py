@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-import psutil
 
 from naiad.perf.input.element_bytes import datatype_of, element_count, encode_bytes_elements, shape_text
 from naiad.perf.input.error import PerfInputError
+from naiad.perf.input.memory_limit import check_room
 from naiad.perf.input.shapes import default_shape, dynamic_shape_error
 from naiad.perf.settings import InputSettings
 from naiad.perf.steps import ModelDescription, Step, TensorDescription, TensorValue
 from naiad.tensor.dtypes import DataType
 
-_COPIES: Final = 4
 _CHARACTERS: Final = np.frombuffer((string.ascii_letters + string.digits + " .?!").encode(), np.uint8)
 
 
@@ -43,7 +41,11 @@ def _generated(tensor: TensorDescription, settings: InputSettings, random: np.ra
     if shape is None:
         raise dynamic_shape_error(tensor)
     datatype, count = datatype_of(tensor), element_count(shape)
-    _check_size(tensor, shape, count * _element_bytes(datatype, settings), settings.batch_size)
+    check_room(
+        count * _element_bytes(datatype, settings) * settings.batch_size,
+        f"the input {tensor.name} of shape {shape_text(shape)} with -b {settings.batch_size} has",
+        "make --shape or -b smaller",
+    )
     if datatype.is_bytes:
         # As in the reference, zeros are a matter of numbers only.
         return TensorValue(tensor.name, tensor.datatype, shape, _strings(count, settings, random))
@@ -56,16 +58,6 @@ def _element_bytes(datatype: DataType, settings: InputSettings) -> int:
     if not datatype.is_bytes:
         return datatype.itemsize
     return 4 + (len(settings.string_data.encode()) or settings.string_length)
-
-
-def _check_size(tensor: TensorDescription, shape: Sequence[int], size: int, rows: int) -> None:
-    """Refuse what would end the process for lack of memory: of a tensor there are up to ``_COPIES`` at a time."""
-    memory = psutil.virtual_memory().total
-    if size * rows * _COPIES > memory:
-        raise PerfInputError(
-            f"the input {tensor.name} of shape {shape_text(shape)} has {size * rows} bytes in a batch of {rows}, "
-            f"expected at most {memory // _COPIES} on this machine: make --shape or -b smaller"
-        )
 
 
 def _strings(count: int, settings: InputSettings, random: np.random.Generator) -> bytes:
