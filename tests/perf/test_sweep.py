@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from naiad.cli.perf import perf
 from naiad.perf.options.parse import parse_perf
 from naiad.perf.report.sweep_table import SweepRun, sweep_table
 from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Report, Window
 from naiad.perf.settings import PerfSettings
 from naiad.perf.sweep import sweep_points
-from naiad.perf.sweep_run import run_sweep
 from naiad.testing import serving
 from support import served_models
 
@@ -103,20 +103,35 @@ def test_request_rates_are_named() -> None:
     assert " 50.5 " in line
 
 
-def test_every_combination_is_measured(tmp_path: Path) -> None:
+def test_every_combination_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     served_models.write_model(tmp_path / "models", "x", served_models.identity("TYPE_FP32", "-1", 4))
     with serving(tmp_path / "log", "--model-repository", tmp_path / "models") as server:
         words = ["-mx", f"-u{server.url}", "--sweep=shape=2,3,batch=1,8", "--request-count=5", "--concurrency-range=2"]
-        found = run_sweep(parse_perf([*words, "--no-collect-metrics"], {}))
-    lines = sweep_table(found).splitlines()
-    assert [line.split()[:3] for line in lines[1:5]] == [
+        code = perf([*words, "--no-collect-metrics", f"-f{tmp_path / 'out.csv'}"])
+    assert code == 99
+    text = capsys.readouterr().out
+    assert [line for line in text.splitlines() if line.startswith("*** Sweep")] == [
+        "*** Sweep 1 of 4: shape 2, batch size 1 ***",
+        "*** Sweep 2 of 4: shape 2, batch size 8 ***",
+        "*** Sweep 3 of 4: shape 3, batch size 1 ***",
+        "*** Sweep 4 of 4: shape 3, batch size 8 ***",
+    ]
+    _, *lines = text[text.index("Shape  Batch") :].splitlines()
+    assert [line.split()[:3] for line in lines[:4]] == [
         ["2", "1", "2"],
         ["2", "8", "failed:"],
         ["3", "1", "2"],
         ["3", "8", "failed:"],
     ]
-    assert lines[2].endswith("found -b 8 for model 'x', expected 1 to its max_batch_size of 4")
-    assert [run.report is not None and len(run.report.levels) for run in found] == [1, 0, 1, 0]
+    assert lines[1].endswith("found -b 8 for model 'x', expected 1 to its max_batch_size of 4")
+    assert sorted(file.name for file in tmp_path.glob("*.csv")) == ["out-2-b1.csv", "out-3-b1.csv"]
+
+
+def test_files_have_what_a_run_varies_in_their_names() -> None:
+    words = ["-mx", "--sweep=shape=a/b:3x4+C:5,batch=2", "-fout.csv", "--profile-export-file=p.json"]
+    [point] = sweep_points(parse_perf(words, {}))
+    assert point.output.csv_file == Path("out-a-b-3x4-C-5-b2.csv")
+    assert point.output.profile_export_file == Path("p-a-b-3x4-C-5-b2.json")
 
 
 def test_a_table_of_nothing() -> None:

@@ -44,6 +44,11 @@ def sweep_table(runs: Sequence[SweepRun]) -> str:
     return "\n".join([*lines, *_best(runs, percentiles)]) + "\n"
 
 
+def point_words(settings: PerfSettings) -> str:
+    """What a run of the sweep measures, in words."""
+    return f"shape {shape_words(settings)}, batch size {settings.input.batch_size}"
+
+
 def shape_words(settings: PerfSettings) -> str:
     """The shapes of a run: ``INPUT0:3,224,224 INPUT1:10``; ``model`` where it takes those of the model."""
     words = [f"{name}:{dims}" if name else dims for name, dims in _dimensions(settings)]
@@ -104,8 +109,7 @@ def _best(runs: Sequence[SweepRun], percentiles: Sequence[int]) -> Iterator[str]
 
 def _words(settings: PerfSettings, level: LevelResult) -> str:
     load = _LOADS.get(level.level.mode, "load").lower()
-    shape = shape_words(settings)
-    return f"shape {shape}, batch size {settings.input.batch_size}, {load} {_number(level.level.value)}"
+    return f"{point_words(settings)}, {load} {_number(level.level.value)}"
 
 
 def _number(value: float) -> str:
