@@ -79,9 +79,17 @@ class LevelRun:
         """
         load = self._load
         self._progress.level_began(self._level)
-        load.begin(clock())
-        self._warm_up()
-        self._begin_window()
+        if self._is_single:
+            # The first request belongs to the window, so the server's counts have to be there before it.
+            self._observer.mark()
+            self._observer.settle()
+            self._begin_window()
+            load.begin(clock())
+        else:
+            load.begin(clock())
+            self._warm_up()
+            self._begin_window()
+            self._observer.mark()
         try:
             while self._goes_on():
                 self._take_window()
@@ -142,7 +150,6 @@ class LevelRun:
 
     def _begin_window(self) -> None:
         self._load.recorder.begin_window(clock())
-        self._observer.mark()
         self._loop.take_delays()
         self._cpu_ns = time.process_time_ns()
 
