@@ -66,6 +66,7 @@ th{{color:var(--muted);font-weight:600;vertical-align:bottom;white-space:normal}
 th:first-child,td:first-child,.text{{text-align:left}}
 tr:last-child td{{border-bottom:0}}
 td.text{{white-space:normal}}
+.text:not(:first-child){{padding-left:20px}}
 details{{margin:0 0 14px}}
 summary{{cursor:pointer;font-weight:600;padding:6px 0}}
 summary span{{font-weight:400;color:var(--muted)}}
