@@ -26,7 +26,7 @@ CAVEAT: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FigureChange:
     """How a figure of a run differs from the first run's.
 
     Attributes:
@@ -62,8 +62,8 @@ class LevelComparison:
     level: LoadLevel
     batch_size: int
     results: dict[int, LevelResult]
-    rates: dict[int, Change]
-    latencies: dict[int, Change]
+    rates: dict[int, FigureChange]
+    latencies: dict[int, FigureChange]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,8 @@ def _changes(
     levels: Sequence[dict[int, LevelResult]],
     sample: Callable[[LevelResult], list[float]],
     figure: Callable[[LevelResult], float],
-) -> list[dict[int, Change]]:
-    changes: list[dict[int, Change]] = []
+) -> list[dict[int, FigureChange]]:
+    changes: list[dict[int, FigureChange]] = []
     for results in levels:
         base = results.get(0)
         changes.append({})
@@ -131,11 +131,11 @@ def _changes(
                 samples = sample(base), sample(result)
                 sizes = len(samples[0]), len(samples[1])
                 p = mann_whitney(*samples) if all(sizes) else None
-                changes[-1][run] = Change(figure(result) / figure(base), p, sizes)
+                changes[-1][run] = FigureChange(figure(result) / figure(base), p, sizes)
     return changes
 
 
-def _correct(changes: Sequence[dict[int, Change]]) -> None:
+def _correct(changes: Sequence[dict[int, FigureChange]]) -> None:
     """Put the corrected values in the place of the tests' own; samples that can show nothing are no tests."""
     tested = [
         (by_run, run, change.p)
@@ -144,11 +144,11 @@ def _correct(changes: Sequence[dict[int, Change]]) -> None:
         if change.p is not None and least_p(*change.sizes) < SIGNIFICANT
     ]
     for (by_run, run, _), p in zip(tested, holm([p for _, _, p in tested]), strict=True):
-        by_run[run] = Change(by_run[run].ratio, p, by_run[run].sizes)
+        by_run[run] = FigureChange(by_run[run].ratio, p, by_run[run].sizes)
     for by_run in changes:
         for run, change in by_run.items():
             if change.p is not None and least_p(*change.sizes) >= SIGNIFICANT:
-                by_run[run] = Change(change.ratio, None, change.sizes)
+                by_run[run] = FigureChange(change.ratio, None, change.sizes)
 
 
 def _p95(result: LevelResult) -> float:
@@ -160,7 +160,7 @@ def _second_p95(result: LevelResult) -> list[float]:
     return [one.second.p95_us for one in timed if one.second.requests]
 
 
-def verdict(change: Change | None, figure: str) -> str:
+def verdict(change: FigureChange | None, figure: str) -> str:
     """One change in words: ``rate +6.4% (p 0.004)``, or why nothing can be said."""
     if change is None:
         return f"{figure}: not in the first run"
