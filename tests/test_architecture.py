@@ -60,7 +60,7 @@ MAY_USE_NETWORK = {
     "ssl": ("frontends", "server", "cli", "perf", "repository.remote.stores.web"),
     "httptools": ("wire.http1.head", "frontends"),
     # Loading threads fetch what lies elsewhere.
-    "urllib": ("repository.remote", "cli.explain"),
+    "urllib": ("repository.remote", "cli.explain", "perf.target"),
     "http": ("repository.remote.stores.web",),
     # Answers are kept there by threads of its own.
     "redis": ("cache.redis",),

@@ -130,6 +130,7 @@ def test_a_schedule_is_kept_and_what_waits_is_counted_from_when_it_was_due() -> 
     assert sum(latency > LATE_S - 0.11 for latency in latencies) >= 10
 
 
+@pytest.mark.slow
 def test_a_load_at_a_rate_is_measured_or_fails(tmp_path: Path) -> None:
     load, infer, servers, figures = part("load"), part("infer"), part("servers"), part("figures")
     with echo() as port:
@@ -237,6 +238,7 @@ def test_unknown_cases_are_named_with_the_known_ones() -> None:
     assert "no case nonsense; there are: mlp, large," in finished.stderr
 
 
+@pytest.mark.slow
 def test_quick_run_on_the_server(tmp_path: Path) -> None:
     result = tmp_path / "figures.json"
     finished = bench("--quick", "--only", "start_ready,import_time", "--json", str(result))
@@ -270,6 +272,7 @@ def identity_call(**changes: Any) -> Any:
     return callers.GrpcCall(**given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["aio", "sync"])
 def test_grpc_peers_answer_and_are_measured(kind: str, tmp_path: Path) -> None:
     if not shutil.which("h2load"):

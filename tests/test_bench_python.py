@@ -147,6 +147,7 @@ def test_the_chain_is_what_the_case_expects(tmp_path: Path) -> None:
             loads.inferences(server, "nothing")
 
 
+@pytest.mark.slow
 @linux_only
 def test_the_spinning_model_spins_behind_everything_else(tmp_path: Path) -> None:
     spin, servers = part("cases.python_spin"), part("servers")
@@ -234,6 +235,7 @@ def test_steady_windows_of_perf_analyzer_are_read_and_others_taken_again(tmp_pat
         perf.observe(fake_analyzer(tmp_path, "exit 3"), server, question, 4, 1, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_quick_run_beside_the_reference(tmp_path: Path, stand_in: Path) -> None:
     result = tmp_path / "figures.json"
     finished = bench("--quick", "--only", "python_start", "--reference", str(stand_in), "--json", str(result))

@@ -135,6 +135,7 @@ def test_demo_stops_on_ctrl_c_where_the_signal_was_ignored(tmp_path: Path) -> No
     assert "stopping the server" in rest
 
 
+@pytest.mark.slow
 def test_demo_says_that_a_port_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("0.0.0.0", 0)) as taken:
         port = taken.getsockname()[1]
@@ -176,6 +177,7 @@ def test_old_python_is_named(tmp_path: Path) -> None:
     assert "Python 3.9.1" in done.stderr
 
 
+@pytest.mark.slow
 def test_unreachable_index_is_explained(tmp_path: Path) -> None:
     """An environment that lacks everything, and an index nobody listens at."""
     nowhere = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0"}

@@ -29,6 +29,7 @@ PATTERNS = st.recursive(
 ).filter(lambda pattern: pattern.count("(?P<n>") < 2)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(PATTERNS, st.lists(st.text("abcB-_1x", min_size=1, max_size=8), min_size=1, max_size=8))
 @example("(^a|b$)", ["a", "ca", "cb", "bc"])

@@ -106,6 +106,7 @@ def is_locked(path: Path) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_serial_tests_of_two_processes(tmp_path: Path) -> None:
     pytest.importorskip("xdist")
     for own, other in (("one", "two"), ("two", "one")):

@@ -164,16 +164,23 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("options", "processes", "repository", "scheduling", "shared_memory", "telemetry"),
     ),
     # A program of its own: a client that shares the server's codecs, and embeds a server for the model's own ceiling.
-    "perf": ("options", "tensor", "wire"),
-    "perf.input": ("perf.results", "perf.settings", "perf.steps", "tensor", "wire"),
-    "perf.report": ("perf.histogram", "perf.results", "perf.settings"),
-    "perf.target": ("perf.histogram", "perf.results", "perf.settings", "perf.steps", "server", "tensor", "wire"),
-    "perf.measure": ("perf.histogram", "perf.results", "perf.settings", "wire"),
-    "perf.load": (
-        *("eventloop", "perf.histogram", "perf.measure", "perf.results", "perf.settings", "perf.steps"),
-        *("perf.target", "tensor", "wire"),
+    "perf": (
+        *("options", "perf.input", "perf.load", "perf.measure", "perf.options", "perf.report", "perf.sweep"),
+        *("perf.target", "shared_memory", "tensor", "wire"),
     ),
-    "perf.options": ("options", "perf.results", "perf.settings"),
+    "perf.sweep": ("perf.options", "perf.settings"),
+    "perf.input": ("perf.results", "perf.settings", "perf.steps", "shared_memory", "tensor", "wire"),
+    "perf.report": ("perf.histogram", "perf.results", "perf.settings"),
+    "perf.target": (
+        *("config.messages", "perf.histogram", "perf.results", "perf.settings", "perf.steps", "perf.transfer"),
+        *("server", "shared_memory", "tensor", "wire"),
+    ),
+    "perf.measure": ("perf.histogram", "perf.results", "perf.settings", "perf.transfer", "wire"),
+    "perf.load": (
+        *("perf.histogram", "perf.measure", "perf.progress", "perf.results", "perf.settings", "perf.steps"),
+        *("perf.target", "perf.transfer", "tensor", "wire"),
+    ),
+    "perf.options": ("options", "perf.load_mode", "perf.settings", "perf.steps"),
     "cli": (
         *("config", "engine", "execution.worker.process", "explain", "lifecycle", "options", "perf", "repository"),
         *("scheduling.ensemble", "server", "telemetry.logs"),

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from functools import cache
 
+import pytest
+
 from support.source_tree import ROOT
 
 TESTS = ROOT / "tests"
@@ -81,6 +83,7 @@ def found() -> frozenset[tuple[str, str]]:
     )
 
 
+@pytest.mark.slow
 def test_no_private_name_is_used_but_those_that_are_left() -> None:
     assert sorted(found() - LEFT.keys()) == []
 

@@ -296,6 +296,7 @@ def test_an_interpreter_by_its_version_or_its_path(model: Path, folder: Path) ->
     assert ask(found, "sys.version_info[:2]") == list(sys.version_info[:2])
 
 
+@pytest.mark.slow
 def test_interpreters_are_found_on_the_path_in_pyenv_and_in_uv(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

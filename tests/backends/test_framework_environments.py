@@ -134,13 +134,16 @@ def refused(tmp_path: Path, backend: str, error: type[Exception], **parameters: 
     return str(caught.value)
 
 
-def test_a_missing_framework_is_named_with_the_place_where_it_belongs(tmp_path: Path, linked: Path) -> None:
+@pytest.mark.parametrize(("backend", "name"), [("pytorch", "torch"), ("keras", "keras")])
+def test_a_missing_framework_is_named_with_the_place_where_it_belongs(
+    tmp_path: Path, linked: Path, backend: str, name: str
+) -> None:
     python = linked / "bin" / "python"
-    text = refused(tmp_path, "pytorch", BackendUnavailableError, EXECUTION_ENV_PATH=str(linked))
-    assert f"needs the backend 'pytorch', and its environment, Python {OWN}" in text
-    assert text.endswith(f"has no torch; add torch to the environment {linked} (parameter 'EXECUTION_ENV_PATH')")
-    text = refused(tmp_path, "pytorch", BackendUnavailableError, python=str(python))
-    assert text.endswith(f"has no torch; add torch to the Python of the parameter 'python': {python}")
+    text = refused(tmp_path, backend, BackendUnavailableError, EXECUTION_ENV_PATH=str(linked))
+    assert f"needs the backend '{backend}', and its environment, Python {OWN}" in text
+    assert text.endswith(f"has no {name}; add {name} to the environment {linked} (parameter 'EXECUTION_ENV_PATH')")
+    text = refused(tmp_path, backend, BackendUnavailableError, python=str(python))
+    assert text.endswith(f"has no {name}; add {name} to the Python of the parameter 'python': {python}")
 
 
 def test_a_framework_that_cannot_be_imported_is_a_matter_of_the_environment(tmp_path: Path) -> None:

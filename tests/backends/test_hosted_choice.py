@@ -11,12 +11,16 @@ import pytest
 from naiad.backend_api.backend import Backend
 from naiad.backends import placement as choice
 from naiad.backends.builtin.identity import IdentityBackend
+from naiad.backends.builtin.repeat import RepeatBackend
+from naiad.backends.builtin.square import SquareBackend
 from naiad.backends.out_of_process.backend import OutOfProcessBackend
 from naiad.backends.python.backend import PythonBackend
 from naiad.errors import BackendUnavailableError, ModelLoadError
 from naiad.execution.worker.shared_process import SharedProcesses
 from support.backend_contract import config, context
 from support.config_texts import parameter
+
+BACKENDS_ON_THE_LOOP = (RepeatBackend, SquareBackend)
 
 
 def create(tmp_path: Path, text: str = "", backend: str = "identity", **settings: str) -> Backend:
@@ -73,6 +77,32 @@ def test_python_models_are_processes_whatever_the_default(tmp_path: Path, caplog
 def test_python_models_cannot_be_anything_else(tmp_path: Path, text: str) -> None:
     with pytest.raises(ModelLoadError, match='expected "process" or nothing: each instance of a Python model is a'):
         create(tmp_path, parameter("execution", text), "python")
+
+
+@pytest.mark.parametrize("backend", ["repeat", "square"])
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("execution",), "parameter 'execution' is \"process\", expected nothing"),
+        (("environment",), "parameter 'environment' is \"process\", expected nothing"),
+        (
+            ("execution", "environment"),
+            "parameter 'execution' is \"process\" and parameter 'environment' is \"process\", expected neither",
+        ),
+    ],
+)
+def test_models_on_the_loop_of_the_server_stay_there(
+    tmp_path: Path, backend: str, names: tuple[str, ...], words: str
+) -> None:
+    """One error says all that does not fit: a user who follows it needs no second load."""
+    with pytest.raises(ModelLoadError) as caught:
+        create(tmp_path, "".join(parameter(name, "process") for name in names), backend)
+    assert str(caught.value) == (
+        f"model 'm': {words}: the models of the backend '{backend}' run on the loop of the server, never in a process "
+        "or an environment of their own"
+    )
+    for text in ("", parameter("execution", "thread")):
+        assert isinstance(create(tmp_path, text, backend, execution="process"), BACKENDS_ON_THE_LOOP)
 
 
 def test_an_unknown_backend_is_one_in_every_way(tmp_path: Path) -> None:

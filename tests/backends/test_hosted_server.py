@@ -67,6 +67,7 @@ def reasons(repository: Path, log: Path, *arguments: object) -> dict[str, str]:
     return {str(model["name"]): str(model.get("reason", "")) for model in index}
 
 
+@pytest.mark.slow
 def test_models_that_do_not_load_give_the_same_reasons_in_every_way(tmp_path: Path) -> None:
     repository = tmp_path / "models"
     wrong_dims = (
@@ -121,6 +122,7 @@ def _numbers(client: Client) -> set[int]:
     return {child.pid for child in client.children()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["process", "shared"])
 def test_a_killed_server_leaves_no_process_behind(tmp_path: Path, way: str) -> None:
     repository = tmp_path / "models"
@@ -145,6 +147,7 @@ def test_a_model_with_a_call_that_gives_up(tmp_path: Path) -> None:
         assert ask(client, "m") == [[2, 4, 6], [8, 10, 12]]
 
 
+@pytest.mark.slow
 def test_naiad_check_finds_the_same_and_leaves_no_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     repository = tmp_path / "models"
     write_onnx(repository, "good")

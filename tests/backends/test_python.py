@@ -35,6 +35,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield found
 
 
+@pytest.mark.slow
 def test_small_and_large_tensors(client: Client) -> None:
     for size in (1, 16, 5_000, 8_192, 150_000, 2_500_000):
         x = np.random.default_rng(size).random((1, size), np.float32)
@@ -110,6 +111,7 @@ def test_a_decoupled_model_answers_any_number_of_times(client: Client) -> None:
     assert finals == [False, False, False, True]
 
 
+@pytest.mark.slow
 def test_a_caller_that_gives_up_frees_the_queue_at_once(client: Client) -> None:
     with ThreadPoolExecutor(2) as pool:
         sleeping = pool.submit(client.infer, "misbehaves", 6, client_timeout=2.0)
@@ -125,6 +127,7 @@ def test_a_caller_that_gives_up_frees_the_queue_at_once(client: Client) -> None:
     assert client.infer("misbehaves", 0)[0, 0] == 0
 
 
+@pytest.mark.slow
 def test_no_process_outlives_the_server(tmp_path: Path) -> None:
     write_python_model(tmp_path / "models", "doubles", DOUBLES, count=3)
     with client_of(tmp_path / "models", tmp_path / "log") as client:
@@ -154,6 +157,7 @@ def test_a_model_that_cannot_be_loaded_says_why(tmp_path: Path, source: str, tex
     assert text in log
 
 
+@pytest.mark.slow
 def test_settings_are_checked(tmp_path: Path) -> None:
     write_python_model(tmp_path / "models", "doubles", DOUBLES)
     for setting, text in (
@@ -172,6 +176,7 @@ def test_a_long_id_is_refused(client: Client) -> None:
     assert client.infer("doubles", 1, request_id="x" * 16_383)[0, 0] == 2
 
 
+@pytest.mark.slow
 def test_a_model_completes_its_own_configuration(tmp_path: Path) -> None:
     source = (
         DOUBLES
@@ -194,6 +199,7 @@ def test_a_model_completes_its_own_configuration(tmp_path: Path) -> None:
         assert [(i.name, list(i.dims)) for i in config.input] == [("X", [-1])]
 
 
+@pytest.mark.slow
 def test_a_model_class_from_another_file_may_complete_the_configuration(tmp_path: Path) -> None:
     elsewhere = (
         DOUBLES

@@ -151,6 +151,7 @@ def test_what_differs_from_the_configuration_reaches_callers_and_is_said_once(
     assert len(re.findall(rf"{name}\S* returned", client.server.log)) == bool(warning)
 
 
+@pytest.mark.slow
 def test_the_example_of_the_documentation(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "python-models.md").read_text(encoding="utf-8")
     (source,) = re.findall(r"```python\n(.*?)```", text, re.S)

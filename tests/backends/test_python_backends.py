@@ -171,6 +171,7 @@ def test_a_backend_may_be_decoupled(client: Client, model: str) -> None:
     assert (found, errors) == ([0, 1, 2], [])
 
 
+@pytest.mark.slow
 def test_without_completion_the_file_says_it_all(tmp_path: Path, backends: Path) -> None:
     models = tmp_path / "models"
     full = 'backend: "scale" input { name: "X" data_type: TYPE_FP32 dims: -1 } '
@@ -296,6 +297,7 @@ def test_a_backend_brings_its_environment_unless_the_model_has_one(
     assert found == given | {name: str(folder / file) for name, file in expected.items()}
 
 
+@pytest.mark.slow
 def test_the_packed_environment_beside_the_code_is_used(tmp_path: Path) -> None:
     folder = write_backend(tmp_path / "b", "packed", SCALE.replace("import beside", "import only_there"))
     venv = make_venv(tmp_path / "venv")

@@ -159,6 +159,7 @@ def ask(client: Client, *values: float, **said: Any) -> Any:
     return client.infer("calls", *values, parameters=said, client_timeout=20.0).tolist()
 
 
+@pytest.mark.slow
 def test_a_model_calls_another_with_small_and_large_tensors(client: Client) -> None:
     for size in (1, 5_000, 8_192, 150_000, 2_500_000):
         x = np.random.default_rng(size).random((1, size), np.float32)
@@ -173,6 +174,7 @@ def test_a_call_of_the_model_itself_goes_to_its_other_instance(client: Client) -
         ask(client, 1, model="calls")
 
 
+@pytest.mark.slow
 def test_calls_of_very_many_shapes(client: Client) -> None:
     """Both sides forget forms when there are many of them."""
     for size in range(1, 1200):
@@ -277,6 +279,7 @@ def test_models_ask_for_the_readiness_of_others(client: Client) -> None:
         ask(client, 9, ready="doubles", version="one")
 
 
+@pytest.mark.slow
 def test_is_ready_of_a_model_decides_about_its_readiness(tmp_path: Path) -> None:
     flag = tmp_path / "ready"
     source = f"{DOUBLES}\n    def is_ready(self):\n        return os.path.exists({str(flag)!r})\n"
@@ -294,6 +297,7 @@ def test_is_ready_of_a_model_decides_about_its_readiness(tmp_path: Path) -> None
     assert "picky_0_0 is not ready: is_ready() said no" in (tmp_path / "log").read_text()
 
 
+@pytest.mark.slow
 def test_an_accepted_request_may_call_while_the_server_ends(tmp_path: Path) -> None:
     write_python_model(tmp_path / "models", "calls", CALLS)
     write_python_model(tmp_path / "models", "doubles", DOUBLES)

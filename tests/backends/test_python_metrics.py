@@ -157,6 +157,7 @@ def test_numbers_that_are_not_finite(tmp_path: Path) -> None:
         assert client.children() == [before]
 
 
+@pytest.mark.slow
 def test_metrics_end_with_their_process_and_begin_with_the_next(tmp_path: Path) -> None:
     write_python_model(tmp_path / "r", "m", CRASHES, count=2)
     with client_of(tmp_path / "r", tmp_path / "log") as client:
@@ -171,6 +172,7 @@ def test_metrics_end_with_their_process_and_begin_with_the_next(tmp_path: Path) 
         wait_until(lambda: samples(client, "lives") == both, WITHIN_S, "both begin anew")
 
 
+@pytest.mark.slow
 def test_metrics_of_a_model_that_fails_to_load_are_gone(tmp_path: Path) -> None:
     source = """
     class TritonPythonModel:
@@ -186,6 +188,7 @@ def test_metrics_of_a_model_that_fails_to_load_are_gone(tmp_path: Path) -> None:
         assert "left_over" not in page(client)
 
 
+@pytest.mark.slow
 def test_unloading_and_loading_again(tmp_path: Path) -> None:
     folder = write_python_model(tmp_path / "r", "m", COUNTS)
     explicit = ("--model-control-mode=explicit", "--load-model=m")
@@ -264,6 +267,7 @@ def test_what_is_refused_and_what_is_shared(tmp_path: Path) -> None:
         assert samples(client, "x") == {"": -1}
 
 
+@pytest.mark.slow
 def test_the_example_of_the_documentation(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "custom-metrics.md").read_text()
     source, shown = re.findall(r"```(?:python|text)\n(.*?)```", text, re.S)
@@ -283,6 +287,7 @@ def test_the_example_of_the_documentation(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.slow
 def test_a_model_cannot_make_metrics_without_end(tmp_path: Path) -> None:
     write_python_model(tmp_path / "r", "m", TRIES)
     with client_of(tmp_path / "r", tmp_path / "log") as client:

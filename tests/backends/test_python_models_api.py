@@ -101,6 +101,7 @@ def state(client: Client, name: str) -> tuple[str, str]:
     return rows[0].get("state", ""), rows[0].get("reason", "")
 
 
+@pytest.mark.slow
 def test_a_model_loads_and_unloads_others(repository: Path, tmp_path: Path) -> None:
     with client_of(repository, tmp_path / "log", *EXPLICIT, "--load-model=operates") as client:
         assert state(client, "doubles") == ("", "")
@@ -115,6 +116,7 @@ def test_a_model_loads_and_unloads_others(repository: Path, tmp_path: Path) -> N
         wait_until(lambda: len(client.children()) == 1, 5, "has no process left")
 
 
+@pytest.mark.slow
 def test_a_model_brings_configuration_and_files(repository: Path, tmp_path: Path) -> None:
     source = "import triton_python_backend_utils as pb_utils\n" + DOUBLES.replace("2 * x", "3 * x")
     files = json.dumps({"file:1/model.py": source})
@@ -130,6 +132,7 @@ def test_a_model_brings_configuration_and_files(repository: Path, tmp_path: Path
         assert client.infer("triples", 3.0).tolist() == [[9.0]]
 
 
+@pytest.mark.slow
 def test_failures_are_told_to_the_model(repository: Path, tmp_path: Path) -> None:
     write_python_model(repository, "broken", "raise ValueError('as it is')")
     with client_of(repository, tmp_path / "log", *EXPLICIT, "--load-model=operates") as client:
@@ -144,6 +147,7 @@ def test_failures_are_told_to_the_model(repository: Path, tmp_path: Path) -> Non
             operate(client, "ready", "operates", version="one")
 
 
+@pytest.mark.slow
 def test_outside_of_explicit_mode_it_is_refused(repository: Path, tmp_path: Path) -> None:
     with client_of(repository, tmp_path / "log") as client:
         for do in ("load", "unload"):
@@ -154,6 +158,7 @@ def test_outside_of_explicit_mode_it_is_refused(repository: Path, tmp_path: Path
         assert operate(client, "ready", "doubles") == 1
 
 
+@pytest.mark.slow
 def test_a_model_reloads_and_unloads_itself(repository: Path, tmp_path: Path) -> None:
     with client_of(repository, tmp_path / "log", *EXPLICIT, "--load-model=operates") as client:
         (before,) = client.children()
@@ -169,6 +174,7 @@ def test_a_model_reloads_and_unloads_itself(repository: Path, tmp_path: Path) ->
 # While it loads
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 4])
 def test_a_load_inside_initialize_needs_no_free_thread(tmp_path: Path, threads: int) -> None:
     repository = tmp_path / "models"
@@ -181,6 +187,7 @@ def test_a_load_inside_initialize_needs_no_free_thread(tmp_path: Path, threads: 
         assert client.infer("c", 1.0).tolist() == [[2.0]]
 
 
+@pytest.mark.slow
 def test_one_loads_what_waits_for_the_only_thread(tmp_path: Path) -> None:
     repository = tmp_path / "models"
     write_python_model(repository, "a", IN_INITIALIZE.format(call="load_model", name="b"))
@@ -236,6 +243,7 @@ def test_while_completing_it_is_refused(repository: Path, tmp_path: Path) -> Non
         assert "Failed to load model" in answer.error
 
 
+@pytest.mark.slow
 def test_the_answer_to_a_child_that_died_does_no_harm(tmp_path: Path) -> None:
     repository = tmp_path / "models"
     asks = """

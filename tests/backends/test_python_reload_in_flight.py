@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import tritonclient.grpc
 
 from naiad.testing import read_response, request_bytes, wait_until
@@ -60,6 +61,7 @@ def given(*values: float) -> Any:
     return input_of(tritonclient.grpc, "X", np.array(values, np.float32))
 
 
+@pytest.mark.slow
 def test_streams_and_calls_of_the_earlier_copy_go_on(tmp_path: Path) -> None:
     repository, go_on = tmp_path / "models", tmp_path / "go_on"
     decoupled = "model_transaction_policy { decoupled: true }"
@@ -97,6 +99,7 @@ def test_streams_and_calls_of_the_earlier_copy_go_on(tmp_path: Path) -> None:
         wait_until(lambda: len(client.children()) == 3, 20, "the earlier processes have ended")
 
 
+@pytest.mark.slow
 def test_a_body_that_arrives_during_a_reload_is_answered_by_the_new_copy(tmp_path: Path) -> None:
     repository = tmp_path / "models"
     write_python_model(repository, "doubles", DOUBLES)

@@ -15,7 +15,7 @@ from support.backend_contract import context
 
 @pytest.mark.parametrize("name", registry.known())
 def test_every_known_backend_can_be_made(tmp_path: Path, name: str) -> None:
-    framework = registry.BACKENDS[name].framework or registry.BACKENDS[name].extra
+    framework = registry.BACKENDS[name].framework
     # Not imported by the test: that of OpenVINO itself sends usage data.
     if framework and find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")

@@ -66,6 +66,7 @@ def infer(server: RunningServer, model: str, sequence: int | str, start: bool, e
     return [int(value) for value in found.as_numpy("OUTPUT").ravel()]
 
 
+@pytest.mark.slow
 def test_sequence_adds_up_all_elements(server: RunningServer) -> None:
     assert infer(server, "sequence", 1, True, False, INPUT=[[1, 2, 3]]) == [6, 6, 6]
     assert infer(server, "sequence", 2, True, False, INPUT=[[5]]) == [5]
@@ -125,6 +126,7 @@ def test_iterative_sequence_needs_sequences(server: RunningServer) -> None:
     assert "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not" in answer.error
 
 
+@pytest.mark.slow
 def test_one_who_leaves_takes_no_other_iterative_request_along(server: RunningServer) -> None:
     answers: SimpleQueue[Any] = SimpleQueue()
     given = tritonclient.grpc.InferInput("INPUT", [1, 1], "INT32")

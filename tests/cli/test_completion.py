@@ -13,6 +13,7 @@ import pytest
 from naiad.cli.completion import SHELLS
 from naiad.cli.main import main
 from naiad.options import OPTIONS
+from naiad.perf.options import OPTIONS as PERF_OPTIONS
 
 Completed = Callable[..., list[str]]
 
@@ -47,6 +48,18 @@ def test_bash_completes_values(completed: Completed) -> None:
     assert completed("naiad", "serve", "--log-format", "=", "I") == ["ISO8601"]
     assert completed("naiad", "serve", "--log-format", "=") == ["default", "ISO8601"]
     assert completed("naiad", "serve", "--allow-grpc", "f") == ["false"]
+
+
+def test_bash_completes_the_options_of_perf(completed: Completed, tmp_path: Path) -> None:
+    (tmp_path / "in.json").touch()
+    assert completed("naiad", "perf", "--conc") == ["--concurrency-range"]
+    assert completed("naiad", "perf", "--http-p") == []
+    assert completed("naiad", "perf", "--measurement-mode", "=", "c") == ["count_windows"]
+    assert completed("naiad", "perf", "-i", "g") == ["grpc"]
+    assert completed("naiad", "perf", "--shared-memory=s") == ["--shared-memory=system"]
+    assert completed("naiad", "perf", "--input-data", "in") == ["in.json"]
+    # An option of serve with few values, which perf has not.
+    assert completed("naiad", "perf", "--log-format", "=", "I") == []
 
 
 def test_bash_completes_files(completed: Completed, tmp_path: Path) -> None:
@@ -87,6 +100,9 @@ while zpty -r shell said; do :; done
         ("naiad serve --log-format=I", "naiad serve --log-format=ISO8601 "),
         ("naiad check --model-repository mod", "naiad check --model-repository models "),
         ("naiad completion z", "naiad completion zsh "),
+        ("naiad perf --html-", "naiad perf --html-"),
+        ("naiad perf --serial", "naiad perf --serial-sequences "),
+        ("naiad perf --measurement-mode c", "naiad perf --measurement-mode count_windows "),
     ],
 )
 def test_zsh_completes_what_is_typed(typed: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,6 +136,8 @@ def test_fish_completes_what_is_typed(tmp_path: Path, capsys: pytest.CaptureFixt
     assert completed("naiad serve --log-format ") == ["default", "ISO8601"]
     assert completed("naiad serve --log-format=I") == ["--log-format=ISO8601"]
     assert completed("naiad check --model-repository mod") == ["models/"]
+    assert completed("naiad perf --serial") == ["--serial-sequences"]
+    assert completed("naiad perf -i g") == ["grpc"]
     assert sorted(completed("naiad completion ")) == sorted(SHELLS)
 
 
@@ -129,6 +147,9 @@ def test_every_option_is_in_the_script(shell: str, capsys: pytest.CaptureFixture
     script = capsys.readouterr().out
     for option in OPTIONS:
         assert (f"-l {option.flag.removeprefix('--')} -d " if shell == "fish" else option.flag) in script
+    for perf_option in PERF_OPTIONS:
+        for flag in perf_option.flags:
+            assert (f" -{'l' if flag[1] == '-' else 's'} {flag.lstrip('-')} " if shell == "fish" else flag) in script
 
 
 @pytest.mark.parametrize("shell", SHELLS)

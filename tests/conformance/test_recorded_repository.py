@@ -73,6 +73,7 @@ def server(tmp_path: Path) -> Iterator[RunningServer]:
         assert "Exception in callback" not in running.log
 
 
+@pytest.mark.slow
 def test_http_answers_are_the_recorded_ones(server: RunningServer) -> None:
     for case in HTTP:
         answer = replay_http.send(server, case)
@@ -82,6 +83,7 @@ def test_http_answers_are_the_recorded_ones(server: RunningServer) -> None:
             assert answer.headers["content-type"] == expected["type"]
 
 
+@pytest.mark.slow
 def test_grpc_answers_are_the_recorded_ones(server: RunningServer) -> None:
     with grpc.insecure_channel(server.grpc_url) as channel:
         for case in GRPC:

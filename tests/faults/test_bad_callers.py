@@ -221,6 +221,7 @@ def test_thousands_of_bad_requests_cost_no_memory(server: RunningServer) -> None
     assert_serves(server)
 
 
+@pytest.mark.slow
 def test_many_models_that_do_not_exist_cost_no_memory(server: RunningServer) -> None:
     def send(start: int) -> None:
         with server.connect() as peer:

@@ -138,6 +138,7 @@ def packed_zeros(size: int, wbits: int) -> bytes:
     return b"".join([*[worker.compress(bytes(MEGABYTE)) for _ in range(size // MEGABYTE)], worker.flush()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("coding", "wbits"), [("gzip", 31), ("deflate", 15)])
 def test_bombs_over_http(server: RunningServer, coding: str, wbits: int) -> None:
     bomb = packed_zeros(512 * MEGABYTE, wbits)
@@ -181,6 +182,7 @@ def test_gzip_of_several_members(server: RunningServer) -> None:
     assert "exceeds the maximum allowed input size" in ask(half_bomb * 2).error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
 def test_bombs_over_grpc(stub: Any, compression: grpc.Compression) -> None:
     request = service_pb2.ModelInferRequest(model_name="same", raw_input_contents=[bytes(256 * MEGABYTE)])
@@ -241,6 +243,7 @@ def test_a_hundred_thousand_parts_over_http(server: RunningServer, what: str, mo
     assert answer.status == 400, answer.body[:300]
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_parts_over_grpc(stub: Any) -> None:
     for change in (
         lambda r: r.inputs.extend([r.inputs[0]] * 100_000),
@@ -308,6 +311,7 @@ def test_large_ids_and_names(server: RunningServer, stub: Any, size: int) -> Non
         assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
+@pytest.mark.slow
 def test_descriptions_are_bounded(server: RunningServer) -> None:
     text = "x" * MAX_DESCRIPTION_BYTES
     bodies = ({"id": text, "inputs": [INPUT]}, {"parameters": {"a": text}, "inputs": [INPUT]})

@@ -160,6 +160,7 @@ def test_messages_sent_byte_by_byte_are_no_flood() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_rapid_reset() -> None:
     """Calls that are given up as soon as they are made (CVE-2023-44487)."""
 
@@ -208,6 +209,7 @@ def test_calls_that_the_server_is_made_to_reset(kind: str) -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_calls_given_up_now_and_then_are_no_attack() -> None:
     async def test() -> None:
         peer = RawPeer()
@@ -225,6 +227,7 @@ def test_calls_given_up_now_and_then_are_no_attack() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_streams_beyond_the_limit_cost_nothing_but_their_refusal() -> None:
     async def test() -> None:
         peer = RawPeer(GrpcLimits(max_streams=100))
@@ -238,6 +241,7 @@ def test_streams_beyond_the_limit_cost_nothing_but_their_refusal() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_streams_given_up_while_the_window_is_shut_leave_nothing() -> None:
     async def test() -> None:
         peer = RawPeer()
@@ -310,6 +314,7 @@ def test_blocks_that_grow_cost_little(block: bytes) -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_heads_that_all_differ_are_not_remembered() -> None:
     async def test() -> None:
         peer = RawPeer()
@@ -375,6 +380,7 @@ def test_answers_that_nobody_takes_are_dropped_in_time() -> None:
 # Messages
 
 
+@pytest.mark.slow
 def test_a_zip_bomb_is_refused_and_costs_no_memory() -> None:
     async def test() -> None:
         bomb = message(gzip.compress(bytes(300 * MEGABYTE)), 1)
@@ -442,6 +448,7 @@ def test_a_stream_of_messages_that_nobody_reads_is_held_at_its_window() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_tiny_messages_for_a_call_that_pauses_cost_little() -> None:
     async def test() -> None:
         peer = RawPeer()

@@ -43,6 +43,7 @@ def binary_request(size: int) -> bytes:
     return request_bytes("POST", "/v2/models/same/infer", head + bytes(size), lengths)
 
 
+@pytest.mark.slow
 def test_answers_that_nobody_reads(server: RunningServer) -> None:
     request = binary_request(24 * MEGABYTE)
     with ExitStack() as closing:

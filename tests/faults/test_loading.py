@@ -83,6 +83,7 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path / "models"
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_while_it_loads(repository: Path, tmp_path: Path) -> None:
     folder = write_python_model(repository, "code", DOUBLES)
     with serving(tmp_path / "log", repository, *EXPLICIT) as server:
@@ -103,6 +104,7 @@ def test_a_process_that_is_killed_while_it_loads(repository: Path, tmp_path: Pat
         assert control(server, "code", "load").status == 200
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_while_it_loads_leaves_nothing(repository: Path, tmp_path: Path) -> None:
     folder = write_python_model(repository, "code", "import os, time\n" + LOADS_LONG)
     temporary = tmp_path / "temporary"
@@ -169,6 +171,7 @@ def test_a_full_disk(repository: Path, tmp_path: Path, little_disk: Path) -> Non
     assert not list(little_disk.iterdir())
 
 
+@pytest.mark.slow
 def test_two_loads_and_an_unload_at_once(repository: Path, tmp_path: Path) -> None:
     """Whatever their order, each is answered, and the end is that of the last."""
     with serving(tmp_path / "log", repository, *EXPLICIT) as server:
@@ -187,6 +190,7 @@ def test_two_loads_and_an_unload_at_once(repository: Path, tmp_path: Path) -> No
         assert "Traceback" not in server.log
 
 
+@pytest.mark.slow
 def test_a_storm_of_reloads(repository: Path, tmp_path: Path) -> None:
     """Changes good and bad, loads from many sides: no request fails, the end is what lies there, nothing is left."""
     config = repository / "good" / "config.pbtxt"

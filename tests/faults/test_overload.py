@@ -82,6 +82,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         running.kill()
 
 
+@pytest.mark.slow
 def test_those_beyond_are_refused_and_told_when_to_come_again(server: RunningServer) -> None:
     before = refused(server, "requests")
     with waiting(server, "slow", ROOM) as peers:
@@ -128,6 +129,7 @@ def test_a_refused_request_counts_as_rejected(server: RunningServer) -> None:
     wait_empty(server)
 
 
+@pytest.mark.slow
 def test_many_requests_on_one_connection(server: RunningServer) -> None:
     with server.connect() as peer:
         peer.sendall(inference("slow") * 12)
@@ -177,6 +179,7 @@ def test_calls_of_grpc_are_unavailable(server: RunningServer) -> None:
         assert client.infer("slow", [int32([5])]).as_numpy("OUTPUT0").tolist() == [5]
 
 
+@pytest.mark.slow
 def test_a_stream_goes_on_after_requests_that_were_refused(server: RunningServer) -> None:
     answers: list[Any] = []
     more = threading.Event()
@@ -289,6 +292,7 @@ def test_bodies_that_arrive_are_bounded_together(server: RunningServer) -> None:
 # Settings
 
 
+@pytest.mark.slow
 def test_429_on_demand(tmp_path: Path) -> None:
     options = ("--max-in-flight-requests=1", "--overload-status=429", "--exit-timeout-secs=5")
     with serving(tmp_path / "log", write_models(tmp_path / "models"), *options) as server:
@@ -318,6 +322,7 @@ def test_one_model_that_is_stuck_leaves_room_for_others(tmp_path: Path) -> None:
         server.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["naiad", "grpcio"])
 def test_both_transports_of_grpc(tmp_path: Path, transport: str) -> None:
     options = ("--max-in-flight-requests=2", f"--grpc-transport={transport}", "--exit-timeout-secs=5")
@@ -333,6 +338,7 @@ def test_both_transports_of_grpc(tmp_path: Path, transport: str) -> None:
 # Models in processes
 
 
+@pytest.mark.slow
 def test_python_models(tmp_path: Path) -> None:
     """Calls of accepted requests are served even without room; a process that dies leaves nothing in flight."""
     write_python_model(tmp_path / "models", "calls", CALLS_SLOW)
@@ -373,6 +379,7 @@ def test_python_models(tmp_path: Path) -> None:
             assert not thread.is_alive()
 
 
+@pytest.mark.slow
 def test_a_process_has_only_so_many_calls_open(tmp_path: Path) -> None:
     write_python_model(tmp_path / "models", "calls", CALLS_MANY, "max_batch_size: 1")
     batched = identity(max_batch_size=8192, delay_ms=500, extra="dynamic_batching { }")
@@ -394,6 +401,7 @@ def ask_quietly(ask: Any, model: str, value: float) -> None:
         return
 
 
+@pytest.mark.slow
 def test_a_model_that_is_loaded_anew_takes_nothing_along(tmp_path: Path) -> None:
     options = ("--model-control-mode=explicit", "--load-model=slow", "--exit-timeout-secs=5")
     with serving(tmp_path / "log", "--model-repository", write_models(tmp_path / "models"), *options) as server:
@@ -411,6 +419,7 @@ def test_a_model_that_is_loaded_anew_takes_nothing_along(tmp_path: Path) -> None
 # The price of a refusal
 
 
+@pytest.mark.slow
 def test_refusals_are_cheap_and_hold_nobody_up(tmp_path: Path) -> None:
     """A flood of requests that have no room: all are answered, no memory stays, and health checks get through."""
     with (

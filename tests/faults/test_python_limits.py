@@ -28,6 +28,7 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("do", ["while True: pass", SPIN_IN_C, "time.sleep(60)"], ids=["loop", "native", "sleep"])
 def test_a_batch_that_takes_too_long_ends_its_process(limited: Client, do: str) -> None:
     begun = time.monotonic()
@@ -45,6 +46,7 @@ def test_the_limit_holds_for_each_batch(limited: Client) -> None:
         assert act(limited, "time.sleep(0.4)", "quick") == ""
 
 
+@pytest.mark.slow
 def test_a_limit_of_all_models_and_one_that_is_lifted(limited: Client) -> None:
     assert act(limited, "time.sleep(1.8)", "free") == ""
     text = act(limited, "time.sleep(60)", "small")
@@ -61,6 +63,7 @@ def test_time_out_over_http(limited: Client) -> None:
     wait_until(limited.grpc.is_server_ready, 10, "it is ready again")
 
 
+@pytest.mark.slow
 def test_memory_beyond_the_limit_is_an_error_of_its_request(limited: Client) -> None:
     before = {p.pid for p in limited.children()}
     text = act(limited, "np.ones(150_000_000)", "small")

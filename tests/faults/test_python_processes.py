@@ -88,6 +88,7 @@ def test_the_end_of_a_process_is_told_and_costs_one_request(client: Client, do: 
     assert re.search(how, text), text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("others_go_on")
 def test_a_process_that_was_stopped_is_replaced(client: Client) -> None:
     with ThreadPoolExecutor(1) as pool:
@@ -220,6 +221,7 @@ def test_every_request_is_answered_whenever_processes_die(tmp_path: Path) -> Non
 # The end of the server: a model may take as long to finish as the server may take to end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "at_the_end",
     [
@@ -243,6 +245,7 @@ def test_no_model_keeps_the_server_from_ending(tmp_path: Path, at_the_end: str) 
         assert not any(p.is_running() for p in children)
 
 
+@pytest.mark.slow
 def test_a_stopped_process_does_not_keep_the_server_from_ending(tmp_path: Path) -> None:
     write_python_model(tmp_path / "models", "acts", ACTS)
     with client_of(tmp_path / "models", tmp_path / "log", "--exit-timeout-secs=2") as client:

@@ -33,6 +33,7 @@ def write(members: list[tuple[str, Any]]) -> bytes:
 BODIES = REQUESTS.map(write) | st.binary(max_size=60) | VALUES.map(lambda value: json.dumps(value).encode())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["generate", "generate_stream"])
 def test_every_body_is_answered(tmp_path: Path, way: str) -> None:
     tensors = (("0", "TYPE_STRING", "[ -1 ]"), ("1", "TYPE_FP32", "[ 1 ]"), ("2", "TYPE_INT8", "[ -1, 2 ]"))

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -159,6 +160,7 @@ def exchange(parts: list[bytes], held: bool = False) -> tuple[list[tuple[str, st
     return peer.requests, peer.finish()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(requests(), min_size=1, max_size=6), st.integers(1, 30), CUTS, st.booleans(), st.booleans())
 def test_pipelined_requests_are_all_answered_in_order(
@@ -180,6 +182,7 @@ def test_pipelined_requests_are_all_answered_in_order(
     assert answered == b""
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(STREAMS, st.lists(st.tuples(st.integers(0, 20_000), st.binary(max_size=3)), max_size=3), CUTS)
 def test_cuts_change_nothing_even_in_damaged_streams(
@@ -197,12 +200,14 @@ TOKENS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(TOKENS | st.binary(max_size=20), max_size=30).map(b"".join), CUTS)
 def test_cuts_change_nothing_in_arbitrary_bytes(stream: bytes, cuts: list[int]) -> None:
     assert exchange(pieces(stream, cuts)) == exchange([stream])
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(STREAMS, requests(last=True), STREAMS, CUTS)
 def test_nothing_is_read_after_a_last_request(before: bytes, last: Request, after: bytes, cuts: list[int]) -> None:
@@ -212,6 +217,7 @@ def test_nothing_is_read_after_a_last_request(before: bytes, last: Request, afte
     assert b"Connection: close" in answered
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(STREAMS, CUTS, st.booleans())
 def test_losing_the_peer_anywhere_leaves_nothing(stream: bytes, cuts: list[int], held: bool) -> None:

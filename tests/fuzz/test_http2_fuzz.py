@@ -8,6 +8,7 @@ import struct
 from dataclasses import dataclass
 
 import hpack
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -135,6 +136,7 @@ CUTS = st.lists(st.integers(0, 100_000), max_size=30)
 CALLS = st.lists(requests(), max_size=6)
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(CALLS, CUTS, st.booleans())
 def test_whole_calls_cut_anywhere(items: list[Request], cuts: list[int], own_buffer: bool) -> None:
@@ -177,6 +179,7 @@ def understood(found: Outcome) -> tuple[object, ...]:
     return found.seen, found.waiting, found.conversations, resets, goodbyes
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     CALLS,
@@ -212,6 +215,7 @@ FRAMES = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None)
 @given(st.lists(FRAMES, max_size=25).map(b"".join), CUTS)
 def test_cuts_change_nothing_in_arbitrary_frames(raw: bytes, cuts: list[int]) -> None:
@@ -221,6 +225,7 @@ def test_cuts_change_nothing_in_arbitrary_frames(raw: bytes, cuts: list[int]) ->
     run(test())
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200), st.sampled_from([b"", START[:24], START, START[:10]]), CUTS)
 def test_any_bytes_from_the_start(raw: bytes, start: bytes, cuts: list[int]) -> None:
@@ -239,6 +244,7 @@ def test_any_bytes_from_the_start(raw: bytes, start: bytes, cuts: list[int]) -> 
     run(test())
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(CALLS, CUTS, st.integers(0, 100_000))
 def test_losing_the_peer_anywhere_leaves_nothing(items: list[Request], cuts: list[int], end: int) -> None:

@@ -144,6 +144,7 @@ def no_errors(caplog: pytest.LogCaptureFixture) -> None:
     assert [r for r in caplog.records if r.exc_info or r.levelno >= logging.ERROR] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_bad_requests_are_answered_and_harm_nobody(
     repository: Path, seed: int, caplog: pytest.LogCaptureFixture

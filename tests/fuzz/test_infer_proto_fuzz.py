@@ -112,6 +112,7 @@ def is_message(raw: bytes) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_what_is_remembered_changes_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dice = Dice(int(os.environ.get("NAIAD_FUZZ_SEED", "3")))
 

@@ -374,6 +374,7 @@ def test_classes_of_images_by_callbacks_and_streams(server: RunningServer) -> No
 # Many clients
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FLAVOURS)
 def test_many_clients_leave_no_memory_behind(server: RunningServer, kind: str) -> None:
     """Each asks and goes. After those that warm the server up, none makes it larger."""

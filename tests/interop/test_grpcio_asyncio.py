@@ -65,6 +65,7 @@ async def in_thread(work: Callable[..., Any], *arguments: Any) -> Any:
     return await asyncio.to_thread(work, *arguments)
 
 
+@pytest.mark.slow
 def test_the_unary_methods(server: RunningServer) -> None:
     async def test(service: Any) -> None:
         assert (await service.ServerLive(pb.ServerLiveRequest(), timeout=CALL_S)).live
@@ -256,6 +257,7 @@ def test_deadlines(server: RunningServer, slow: str) -> None:
     assert 0 < cancelled_in_queue(server, slow) <= 19
 
 
+@pytest.mark.slow
 def test_compression_both_ways(compressing: RunningServer) -> None:
     values = np.arange(50_000, dtype=np.uint32).view(np.uint8)
 

@@ -26,6 +26,7 @@ def noise(size: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, size, np.uint8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_unary(server: RunningServer, size: int) -> None:
     values = noise(size)

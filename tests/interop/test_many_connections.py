@@ -129,6 +129,7 @@ def test_connections_come_and_go(transport: str, alone: RunningServer, count: in
     assert grown < GROWTH_BYTES[transport], f"{count} connections left {grown / 1e6:.1f} MB behind"
 
 
+@pytest.mark.slow
 def test_a_thousand_connections_at_once(alone: RunningServer) -> None:
     """All stay open; the first and the last one are answered."""
     begun = opening(INFER, floats("same", 1).SerializeToString(), ends=True)

@@ -68,6 +68,7 @@ def test_what_it_finds(node: str, server: RunningServer, step: str) -> None:
     assert play(node, server, step) == FOUND[step]
 
 
+@pytest.mark.slow
 def test_compression_both_ways(node: str, compressing: RunningServer) -> None:
     assert play(node, compressing, "compressed") == {"size": 100_000, "right": True}
 

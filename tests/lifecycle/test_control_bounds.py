@@ -27,6 +27,7 @@ from support.kept_objects import kept
 GB = 1 << 30
 
 
+@pytest.mark.slow
 def test_what_is_left_of_names_that_callers_choose_is_bounded(tmp_path: Path) -> None:
     async def scenario(found: House) -> None:
         wrong = Overrides((AS_JSON % 1).replace("identity", "nonsense"), {"file:1/x": b""})
@@ -39,6 +40,7 @@ def test_what_is_left_of_names_that_callers_choose_is_bounded(tmp_path: Path) ->
     play(tmp_path, scenario)
 
 
+@pytest.mark.slow
 def test_copies_that_do_not_end_are_bounded(tmp_path: Path) -> None:
     async def scenario(found: House) -> None:
         found.write("m", CONFIG + parameter("execute_delay_ms", 3000))
@@ -125,6 +127,7 @@ def test_any_number_of_listings_takes_one_thread(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_what_is_remembered_of_ensembles_that_callers_make_up_is_bounded(tmp_path: Path) -> None:
     config = """{"platform": "ensemble", "max_batch_size": 1,
         "input": [{"name": "INPUT0", "data_type": "TYPE_FP32", "dims": [1]}],

@@ -401,6 +401,7 @@ class ProcessSequences(Sequences):
         await self.compare()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("machine", "examples", "steps"),
     [

@@ -255,6 +255,7 @@ class Sequences(RuleBasedStateMachine):
                 self.seen[name, version] = load, model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("examples", "steps"), [pytest.param(60, 20, id="few"), pytest.param(600, 40, id="many", marks=pytest.mark.slow)]
 )

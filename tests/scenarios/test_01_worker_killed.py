@@ -61,6 +61,7 @@ def running_worker(model: Path) -> psutil.Process:
 
 
 # It is measured how soon readiness says no and yes.
+@pytest.mark.slow
 @pytest.mark.serial
 def test_a_worker_that_is_killed_during_a_request(tmp_path: Path) -> None:
     model = write_python_model(tmp_path / "models", "runs", RUNS)

@@ -45,6 +45,7 @@ def ask(client: Client, **parameters: int) -> HttpResponse:
     return client.server.request("POST", "/v2/models/waits/infer", body)
 
 
+@pytest.mark.slow
 def test_a_deadline_holds_while_the_model_is_busy(client: Client, tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         first: Future[HttpResponse] = pool.submit(ask, client)

@@ -71,6 +71,7 @@ def ask_at_once(server: RunningServer, count: int) -> None:
         assert {float(one.result(60).as_numpy("y")[0]) for one in asked} == {1.0}
 
 
+@pytest.mark.slow
 def test_all_of_them_run_at_the_same_time(tmp_path: Path) -> None:
     with served(tmp_path / "eight", MEETS, INSTANCES) as server:
         ask_at_once(server, INSTANCES)

@@ -87,6 +87,7 @@ def ask_over_a_stream(client: Client, pool: ThreadPoolExecutor) -> list[float]:
 
 
 # What a hundred callers take is measured.
+@pytest.mark.slow
 @pytest.mark.serial
 def test_the_queue_builds_on_the_slow_model_only(tmp_path: Path) -> None:
     models = tmp_path / "models"

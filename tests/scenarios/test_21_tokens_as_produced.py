@@ -85,6 +85,7 @@ def said(client: Client, prompt: str) -> int:
     return int(file.read_text())
 
 
+@pytest.mark.slow
 def test_each_word_arrives_when_it_is_made(client: Client) -> None:
     delays: list[float] = []
     for index, (arrived, event) in enumerate(stream(client, asked("each", WORDS, PAUSE_S))):

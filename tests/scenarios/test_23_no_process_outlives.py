@@ -109,6 +109,7 @@ def test_leaving_at_once_takes_a_process_along_that_native_code_holds(tmp_path: 
         assert alive == []
 
 
+@pytest.mark.slow
 def test_a_warden_that_was_killed_is_replaced(tmp_path: Path) -> None:
     with acting(tmp_path, "--model-control-mode=explicit", "--load-model=acts") as client:
         (first,) = reapers(client)

@@ -259,6 +259,7 @@ def runs(server: RunningServer, model: str, act: Callable[[], object]) -> int:
     return int(server.statistics(model)["execution_count"]) - before
 
 
+@pytest.mark.slow
 def test_a_rule_of_the_model_s_own(caller: Caller, server: RunningServer) -> None:
     answers: list[Any] = []
     asks = [partial(caller.ask, "custom", "X", value) for value in VALUES]
@@ -272,6 +273,7 @@ def test_a_rule_that_fails_is_left_out(caller: Caller, server: RunningServer) ->
     server.wait_for("include_request() of the batch strategy of model 'custom' failed")
 
 
+@pytest.mark.slow
 def test_bytes_of_a_batch_are_bounded_with_their_padding(caller: Caller, server: RunningServer) -> None:
     """Each is padded to 8 or 16 numbers of 4 bytes: two short ones are 64 bytes."""
     answers: list[Any] = []

@@ -58,6 +58,7 @@ def request(values: int) -> dict[str, Any]:
     return {"inputs": [{"name": "X", "datatype": "FP32", "shape": [values], "data": [1.0] * values}]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [2, 100_000])
 def test_a_call_has_its_model_loaded_and_keeps_its_tensors(tmp_path: Path, values: int) -> None:
     calling(tmp_path / "models", "outer", "middle")
@@ -70,6 +71,7 @@ def test_a_call_has_its_model_loaded_and_keeps_its_tensors(tmp_path: Path, value
         assert "naiad_model_demand_waiting 0" in server.metrics_page()
 
 
+@pytest.mark.slow
 def test_a_caller_stays_and_is_told_soon_when_there_is_no_room_beside_it(tmp_path: Path) -> None:
     models = tmp_path / "models"
     calling(models, "outer", "large", taking(60))
@@ -89,6 +91,7 @@ def test_a_caller_stays_and_is_told_soon_when_there_is_no_room_beside_it(tmp_pat
         wait_until(lambda: server.infer("large", PYTHON).status == 200, 10, "there is room now, and it is tried")
 
 
+@pytest.mark.slow
 def test_a_call_waits_no_longer_than_it_may_and_leaves_with_its_caller(tmp_path: Path) -> None:
     models, go = tmp_path / "models", tmp_path / "go"
     waits = f"        while not os.path.exists({str(go)!r}):\n            time.sleep(0.01)\n"
@@ -118,6 +121,7 @@ def _ask_and_leave(server: RunningServer, leaving: threading.Event) -> None:
         call.cancel()
 
 
+@pytest.mark.slow
 def test_a_model_that_somebody_unloaded_is_not_called(tmp_path: Path) -> None:
     calling(tmp_path / "models", "outer", "scales")
     write_python(tmp_path / "models", "scales", 1)
@@ -129,6 +133,7 @@ def test_a_model_that_somebody_unloaded_is_not_called(tmp_path: Path) -> None:
         assert "Error when running inference: " in answer.error
 
 
+@pytest.mark.slow
 def test_of_two_callers_that_have_each_others_room_one_is_refused_at_once(tmp_path: Path) -> None:
     models, met = tmp_path / "models", tmp_path / "met"
     met.mkdir()
@@ -155,6 +160,7 @@ def test_of_two_callers_that_have_each_others_room_one_is_refused_at_once(tmp_pa
         )
 
 
+@pytest.mark.slow
 def test_a_caller_that_is_evicted_before_it_calls_does_not_wait_for_its_own_room(tmp_path: Path) -> None:
     models, came, go = tmp_path / "models", tmp_path / "came", tmp_path / "go"
     wait = f"open({str(came)!r}, 'w').close()\n        while not os.path.exists({str(go)!r}): time.sleep(0.01)"

@@ -107,6 +107,7 @@ def ask(client: Client, model: str) -> Callable[[], object]:
     return call.cancel
 
 
+@pytest.mark.slow
 def test_each_reason_is_counted_for_itself(client: Client, notes: Callable[[str], str]) -> None:
     before, failures = cancelled(client), failed(client, "works")
     stop = ask(client, "works")

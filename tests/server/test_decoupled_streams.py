@@ -511,6 +511,7 @@ def test_a_thousand_streams_that_never_read(client: Client) -> None:
     wait_until(lambda: open_requests(client, "square") == 0, WAIT_S, "none runs any more")
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_in_the_middle_frees_what_it_held(client: Client) -> None:
     server = client.server
     for _ in range(3):

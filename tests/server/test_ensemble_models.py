@@ -66,6 +66,7 @@ def is_answered(server: RunningServer, name: str = "pair") -> bool:
 # Loading and unloading
 
 
+@pytest.mark.slow
 def test_members_are_loaded_with_their_ensemble(server: RunningServer) -> None:
     assert load(server, "outer").status == 200
     assert {name for name, (state, _) in states(server).items() if state == "READY"} == {
@@ -104,6 +105,7 @@ def best(server: RunningServer, name: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_outputs_have_the_labels_of_the_members_that_write_them(server: RunningServer, repository: Path) -> None:
     write_labels(repository, "same", "ant", "bee", "cat")
     write_ensemble(repository, "pair", *chain("other", "same"))
@@ -115,6 +117,7 @@ def test_outputs_have_the_labels_of_the_members_that_write_them(server: RunningS
     assert best(server, "pair") == best(server, "outer") == ["7:1:bat", "6:2"]
 
 
+@pytest.mark.slow
 def test_labels_of_an_ensemble_come_before_those_of_its_members(server: RunningServer, repository: Path) -> None:
     write_labels(repository, "same", "ant", "bee", "cat")
     write_ensemble(repository, "pair", *chain("other", "same"))
@@ -199,6 +202,7 @@ def test_ensembles_of_each_other_are_refused(server: RunningServer, repository: 
     )
 
 
+@pytest.mark.slow
 def test_ensembles_inside_each_other_are_bounded(server: RunningServer, repository: Path) -> None:
     write_ensemble(repository, "n1", *chain("same"))
     for number in range(2, 35):
@@ -224,6 +228,7 @@ def test_ensembles_of_each_other_do_not_hold_up_the_start(tmp_path: Path, reposi
         assert "circular dependency" in states(server)["one"][1]
 
 
+@pytest.mark.slow
 def test_a_member_that_cannot_be_loaded_says_why(server: RunningServer, repository: Path) -> None:
     write_ensemble(repository, "bad", *chain("same", "broken"))
     write_python(repository, "broken", "raise ValueError('no luck')", tensor("INPUT0", "TYPE_INT32", "-1"))
@@ -281,6 +286,7 @@ def test_a_load_without_a_change_leaves_an_ensemble_as_its_members_left_it(
     assert is_answered(server, "pair") and is_answered(server, "outer")
 
 
+@pytest.mark.slow
 def test_a_member_that_serves_is_not_loaded_with_its_ensemble(server: RunningServer, repository: Path) -> None:
     load(server, "pair")
     (repository / "other" / "config.pbtxt").write_text(identity(max_batch_size=16))
@@ -290,6 +296,7 @@ def test_a_member_that_serves_is_not_loaded_with_its_ensemble(server: RunningSer
         assert is_answered(server)
 
 
+@pytest.mark.slow
 def test_a_changed_repository_is_followed(tmp_path: Path, repository: Path) -> None:
     options = ("--model-control-mode", "poll", "--repository-poll-secs", "1", "--exit-on-error=false")
     write_ensemble(repository, "early", *chain("same", "late"))
@@ -304,6 +311,7 @@ def test_a_changed_repository_is_followed(tmp_path: Path, repository: Path) -> N
         wait_until(lambda: is_answered(server, "early"), 20, "it came back")
 
 
+@pytest.mark.slow
 def test_evicted_members_are_loaded_for_a_request(tmp_path: Path, repository: Path) -> None:
     options = ("--load-on-demand-secs", "20", "--model-idle-unload-secs", "1", "--model-control-mode", "explicit")
     with serving(tmp_path / "log", "--model-repository", repository, *options) as server:
@@ -372,6 +380,7 @@ class TritonPythonModel:
 """
 
 
+@pytest.mark.slow
 def test_a_member_that_dies_fails_its_requests_and_comes_back(server: RunningServer, repository: Path) -> None:
     write_python(
         repository,
@@ -395,6 +404,7 @@ def test_a_member_that_dies_fails_its_requests_and_comes_back(server: RunningSer
     assert server.get("/v2/models/fragile/ready").status == 200
 
 
+@pytest.mark.slow
 def test_a_caller_that_goes_takes_the_steps_along(server: RunningServer, repository: Path) -> None:
     write_identity(repository, "slow", delay_ms=800)
     write_ensemble(repository, "late", *chain("same", "slow", "other"))
@@ -495,6 +505,7 @@ def test_steps_are_traced_as_children(tmp_path: Path, repository: Path) -> None:
     assert {"REQUEST_START", "QUEUE_START", "REQUEST_END"} <= set(times["same"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("routes", [False, True], ids=["plain", "with routes"])
 def test_a_kept_answer_goes_with_a_change_of_any_model_inside(tmp_path: Path, routes: bool) -> None:
     """Also of one inside of a member, which stays itself."""

@@ -75,6 +75,7 @@ def pauses(client: Client, model: str = "same") -> bool:
     return before > 0 and others == [200] * 20 and client.server.statistics(model)["inference_count"] == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["many", "nested"])
 def test_the_steps_of_a_stream_that_nobody_reads_pause(client: Client, model: str) -> None:
     server = client.server
@@ -128,6 +129,7 @@ def test_the_steps_of_events_that_nobody_reads_pause_and_go_on(client: Client) -
     wait_until(lambda: is_idle(client), WAIT_S, "and so are its steps")
 
 
+@pytest.mark.slow
 def test_a_python_step_waits_for_a_slow_caller(client: Client) -> None:
     count, server = 300, client.server
     before = server.memory_bytes()

@@ -121,6 +121,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         yield found
 
 
+@pytest.mark.slow
 def test_a_python_model_calls_an_ensemble_from_inside_another(server: RunningServer) -> None:
     assert ints(server, "calls", [[1, 2, 3]]) == [3, 4, 5]
     # A decoupled one: three responses of 3, with 1 added to each by two steps.
@@ -231,6 +232,7 @@ def test_a_step_that_is_answered_from_the_cache_while_others_wait_for_their_turn
     assert ints(server, "hits", [[1]]) == [2]
 
 
+@pytest.mark.slow
 def test_steps_share_the_resources_of_all_models(tmp_path: Path) -> None:
     models = tmp_path / "models"
     source = f"""
@@ -292,6 +294,7 @@ def test_members_of_the_own_namespace_come_first(tmp_path: Path) -> None:
             assert client.infer(f"{first}/both", [given]).as_numpy("OUT").tolist() == [[1, 2, 3]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", [(), ("--load-on-demand-secs", "20")], ids=["explicit", "on_demand"])
 def test_a_step_follows_the_routes_of_its_model(tmp_path: Path, load: tuple[str, ...]) -> None:
     models = tmp_path / "models"
@@ -336,6 +339,7 @@ def test_a_step_follows_the_routes_of_its_model(tmp_path: Path, load: tuple[str,
         assert factor() == 6
 
 
+@pytest.mark.slow
 def test_a_step_stays_with_the_versions_of_a_route_that_its_request_began_with(tmp_path: Path) -> None:
     """They are loaded anew while the step before is at work, and would take long to end."""
     models = tmp_path / "models"
@@ -364,6 +368,7 @@ def test_a_step_stays_with_the_versions_of_a_route_that_its_request_began_with(t
             server.wait_for(f"successfully unloaded 'scales' version {version}")
 
 
+@pytest.mark.slow
 def test_an_ensemble_waits_for_routes_that_lead_somewhere(tmp_path: Path) -> None:
     models = tmp_path / "models"
     write_onnx(models, "scales", 3)
@@ -386,6 +391,7 @@ def test_an_ensemble_waits_for_routes_that_lead_somewhere(tmp_path: Path) -> Non
 # Spans
 
 
+@pytest.mark.slow
 def test_steps_are_spans_inside_that_of_their_request(tmp_path: Path) -> None:
     models = tmp_path / "models"
     write_identity(models, "same")
@@ -413,6 +419,7 @@ def test_steps_are_spans_inside_that_of_their_request(tmp_path: Path) -> None:
         assert span.end_time_unix_nano <= around.end_time_unix_nano
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [0, 8])
 def test_an_ensemble_reshapes_its_own_tensors(tmp_path: Path, batch: int) -> None:
     """Its steps see the shapes of ``reshape``, its callers those of ``dims``; so does an ensemble around it."""
@@ -439,6 +446,7 @@ def test_an_ensemble_reshapes_its_own_tensors(tmp_path: Path, batch: int) -> Non
         assert "inconsistent shape" in index["unfit"]["reason"]
 
 
+@pytest.mark.slow
 def test_the_bytes_of_a_batch_are_bounded_for_texts_that_a_step_gets(tmp_path: Path) -> None:
     models = tmp_path / "models"
     text = f"input [ {tensor('INPUT0', 'TYPE_STRING', '1')} ] output [ {tensor('OUTPUT0', 'TYPE_STRING', '1')} ]"

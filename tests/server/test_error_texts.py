@@ -35,6 +35,7 @@ def is_cut(text: str) -> bool:
     return "BEGIN xxx" in text and "xxx END" in text and len(text) <= MAX_TEXT + 100
 
 
+@pytest.mark.slow
 def test_long_texts_are_cut_over_http(server: RunningServer) -> None:
     assert is_cut(server.infer("fails", BODY).error)
     assert is_cut(server.post("/v2/models/fails/generate", {"X": [1.0]}).error)
@@ -74,6 +75,7 @@ def test_one_connection_too_many_may_come_again(server: RunningServer) -> None:
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
 
 
+@pytest.mark.slow
 def test_what_is_not_ready_among_other_questions(tmp_path: Path) -> None:
     folder = write_python_model(tmp_path / "models", "broken", FAILS)
     (folder / "1" / "model.py").write_text("nonsense")

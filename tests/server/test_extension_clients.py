@@ -81,6 +81,7 @@ def test_classes_over_grpc(server: RunningServer) -> None:
 
 
 # The waits of small requests are measured.
+@pytest.mark.slow
 @pytest.mark.serial
 def test_large_compressed_bodies_do_not_hold_others_up(server: RunningServer) -> None:
     module = tritonclient.http

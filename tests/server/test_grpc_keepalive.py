@@ -33,6 +33,7 @@ def test_quiet_clients_are_pinged(tmp_path: Path, models: Path) -> None:
             assert time.monotonic() - begun < 10
 
 
+@pytest.mark.slow
 def test_clients_are_not_pinged_without_need(tmp_path: Path, models: Path) -> None:
     with serving(tmp_path / "log", models, "--grpc-keepalive-time=1000") as server, Http2Peer(server.grpc) as peer:
         peer.call(LIVE)
@@ -41,6 +42,7 @@ def test_clients_are_not_pinged_without_need(tmp_path: Path, models: Path) -> No
             peer.wait(h2.events.PingReceived, 2.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "bears"),
     [
@@ -71,6 +73,7 @@ def test_clients_that_ping_too_often_are_sent_away(
             peer.wait_end()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["naiad", "grpcio"])
 def test_old_connections_are_asked_to_go(tmp_path: Path, models: Path, transport: str) -> None:
     options = ("--grpc-max-connection-age=1000", "--grpc-transport", transport)

@@ -59,6 +59,7 @@ def test_grpc_can_be_off(tmp_path: Path, models: Path) -> None:
         ] == []
 
 
+@pytest.mark.slow
 def test_grpc_on_ipv6(tmp_path: Path, models: Path) -> None:
     with serving(tmp_path / "log", models, "--grpc-address", "ipv6:[::1]") as server:
         assert "Started GRPCInferenceService at [::1]:" in server.log
@@ -66,6 +67,7 @@ def test_grpc_on_ipv6(tmp_path: Path, models: Path) -> None:
             infer(client)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["naiad", "grpcio"])
 def test_two_servers_may_share_a_port(tmp_path: Path, models: Path, transport: str) -> None:
     options = ("--reuse-grpc-port=true", "--grpc-transport", transport)
@@ -98,6 +100,7 @@ def test_the_http_port_serves_grpc_when_asked(tmp_path: Path, models: Path) -> N
         infer(client)
 
 
+@pytest.mark.slow
 def test_the_http_port_may_be_the_only_one(tmp_path: Path, models: Path) -> None:
     with serving(tmp_path / "log", models, "--http-port-serves-grpc=true", "--allow-grpc=false") as server:
         assert "GRPCInferenceService" not in server.log
@@ -141,6 +144,7 @@ def test_messages_over_the_limit(tmp_path: Path, models: Path, transport: str) -
         infer(client, count=1000)
 
 
+@pytest.mark.slow
 def test_connections_over_the_limit(tmp_path: Path, models: Path) -> None:
     with (
         serving(tmp_path / "log", models, "--grpc-max-connections=2", "--http-port-serves-grpc=1") as server,
@@ -196,6 +200,7 @@ def test_answers_to_inference_requests_are_compressed(tmp_path: Path, models: Pa
 # Its end.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["naiad", "grpcio"])
 def test_calls_in_flight_are_answered_at_the_end(tmp_path: Path, models: Path, transport: str) -> None:
     with serving(tmp_path / "log", models, "--grpc-transport", transport) as server, calling(server.grpc_url) as client:
@@ -210,6 +215,7 @@ def test_calls_in_flight_are_answered_at_the_end(tmp_path: Path, models: Path, t
         assert "Traceback" not in server.log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["naiad", "grpcio"])
 def test_idle_clients_do_not_hold_the_end_up(tmp_path: Path, models: Path, transport: str) -> None:
     with (

@@ -14,6 +14,7 @@ from support.certificates import Authority, new_authority
 from support.grpc_peers import calling, infer, is_refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["naiad", "grpcio"])
 def test_tls(tmp_path: Path, models: Path, authority: Authority, transport: str) -> None:
     identity_ = authority.issue("server")
@@ -33,6 +34,7 @@ def test_tls(tmp_path: Path, models: Path, authority: Authority, transport: str)
         assert "Traceback" not in server.log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["naiad", "grpcio"])
 def test_mutual_tls(tmp_path: Path, models: Path, authority: Authority, transport: str) -> None:
     own, known = authority.issue("server"), authority.issue("client")
@@ -54,6 +56,7 @@ def test_mutual_tls(tmp_path: Path, models: Path, authority: Authority, transpor
         assert "Traceback" not in server.log
 
 
+@pytest.mark.slow
 def test_peers_stuck_in_the_handshake_hurt_nobody(tmp_path: Path, models: Path, authority: Authority) -> None:
     own = authority.issue("server")
     files = ("--grpc-server-cert", own.cert, "--grpc-server-key", own.key)

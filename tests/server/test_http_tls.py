@@ -56,6 +56,7 @@ def test_tls(tmp_path: Path, models: Path, authority: Authority) -> None:
         assert "Traceback" not in server.log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [16, 3_000_000])
 def test_the_official_client(tmp_path: Path, models: Path, authority: Authority, count: int) -> None:
     with serving(tmp_path / "log", models, *files_of(authority.issue("server"))) as server:
@@ -70,6 +71,7 @@ def test_the_official_client(tmp_path: Path, models: Path, authority: Authority,
                 assert np.array_equal(client.infer("same", [given]).as_numpy("OUTPUT0"), values)
 
 
+@pytest.mark.slow
 def test_connections_end_in_order(tmp_path: Path, models: Path, authority: Authority) -> None:
     """Where one direction cannot end alone, the last answer still arrives whole, and nothing is logged as a fault."""
     with serving(tmp_path / "log", models, *files_of(authority.issue("server"))) as server:

@@ -122,6 +122,7 @@ def helpers(server: RunningServer) -> list[psutil.Process]:
     return [c for c in running if "naiad.frontends.http.json_worker.program" in c.cmdline()]
 
 
+@pytest.mark.slow
 def test_its_process_may_die(server: RunningServer) -> None:
     request = {"inputs": [tensor("FP32", values("FP32", 400_000))]}
     assert ask(server, "FP32", request).status == 200
@@ -135,6 +136,7 @@ def test_its_process_may_die(server: RunningServer) -> None:
 
 
 # The slowest of many requests is measured.
+@pytest.mark.slow
 @pytest.mark.serial
 def test_nobody_else_waits(server: RunningServer) -> None:
     """While seconds of JSON are read, small requests are answered."""
@@ -158,6 +160,7 @@ def test_nobody_else_waits(server: RunningServer) -> None:
     assert slowest < 0.4
 
 
+@pytest.mark.slow
 def test_its_processes_end_with_the_server(tmp_path: Path) -> None:
     (tmp_path / "models" / "FP32" / "1").mkdir(parents=True)
     (tmp_path / "models" / "FP32" / "config.pbtxt").write_text(CONFIG.format(kind="FP32"))

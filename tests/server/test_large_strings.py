@@ -389,6 +389,7 @@ def test_others_are_answered_meanwhile(server: RunningServer, typed: bool) -> No
     assert answer.raw_output_contents[0].endswith(b"\1\0\0\0000")
 
 
+@pytest.mark.slow
 def test_callers_that_give_up(server: RunningServer) -> None:
     """In the middle of what a thread does for them; the server goes on as before."""
     raw = packed([str(n) for n in range(200_000)])
@@ -412,6 +413,7 @@ def _in_flight(server: RunningServer) -> float:
     return sum(float(line.split()[-1]) for line in page.splitlines() if line.startswith("naiad_requests_in_flight "))
 
 
+@pytest.mark.slow
 def test_a_server_that_ends_answers_them(server: RunningServer, tmp_path: Path) -> None:
     models = tmp_path / "models"
     write_python(models, "python", REVERSES)

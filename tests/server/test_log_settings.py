@@ -80,6 +80,7 @@ def test_the_verbose_level_starts_and_ends_the_lines_about_requests(server: Runn
         assert server.log.count("health/live") == before
 
 
+@pytest.mark.slow
 def test_grpc_changes_the_same_settings(server: RunningServer) -> None:
     with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
         client.update_log_settings({"log_verbose_level": 2, "log_warning": False})

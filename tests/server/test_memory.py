@@ -87,6 +87,7 @@ def bulky(repository: Path, name: str, size: int, more: str = "") -> None:
 # Measured
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_process_is_measured_and_shown(tmp_path: Path) -> None:
     source = HOLDS.replace("SIZE", "50_000_000")
     write_python(tmp_path / "models", "heavy", 1, source)
@@ -102,6 +103,7 @@ def test_the_memory_of_a_process_is_measured_and_shown(tmp_path: Path) -> None:
             assert (usage.type, usage.byte_size) == ("CPU", heavy)
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_model_inside_the_server_is_at_least_its_files(tmp_path: Path) -> None:
     bulky(tmp_path / "models", "bulky", 40 * MB)
     with server_of(tmp_path) as server:
@@ -111,6 +113,7 @@ def test_the_memory_of_a_model_inside_the_server_is_at_least_its_files(tmp_path:
 # The budget
 
 
+@pytest.mark.slow
 def test_the_longest_unused_goes_for_a_load(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         bulky(tmp_path / "models", name, 20 * MB, parameter("memory.bytes", 60 * MB))
@@ -124,6 +127,7 @@ def test_the_longest_unused_goes_for_a_load(tmp_path: Path) -> None:
         assert "naiad_model_memory_budget_bytes 136314880" in server.metrics_page()
 
 
+@pytest.mark.slow
 def test_a_load_that_does_not_fit_is_refused_with_the_figures(tmp_path: Path) -> None:
     models = tmp_path / "models"
     bulky(models, "pinned", 40 * MB, parameter("memory.pinned", "true"))
@@ -144,6 +148,7 @@ def test_a_load_that_does_not_fit_is_refused_with_the_figures(tmp_path: Path) ->
         assert ready(server) == {"pinned"}
 
 
+@pytest.mark.slow
 def test_a_model_that_takes_more_than_was_known_is_unloaded_again(tmp_path: Path) -> None:
     source = HOLDS.replace("SIZE", "200_000_000")
     write_python(tmp_path / "models", "heavy", 1, source)
@@ -154,6 +159,7 @@ def test_a_model_that_takes_more_than_was_known_is_unloaded_again(tmp_path: Path
         wait_until(lambda: len(psutil.Process(server.process.pid).children()) == 0, 10, "its process is gone")
 
 
+@pytest.mark.slow
 def test_a_reload_needs_no_room_for_what_it_replaces(tmp_path: Path) -> None:
     bulky(tmp_path / "models", "only", 40 * MB)
     with server_of(tmp_path, EXPLICIT, "--model-memory-budget", 200 * MB, "--load-model=only") as server:
@@ -182,6 +188,7 @@ def test_models_of_the_start_that_do_not_fit_wait_for_requests(tmp_path: Path) -
 # On demand
 
 
+@pytest.mark.slow
 def test_a_request_loads_its_model(tmp_path: Path) -> None:
     write_python(tmp_path / "models", "scales", 2)
     write_onnx(tmp_path / "models", "graph", 3)
@@ -216,6 +223,7 @@ def test_routes_outlast_an_eviction_and_aliases_load_their_model(tmp_path: Path)
         assert server.post("/v2/models/scales/versions/none/infer", ONNX).status == 404
 
 
+@pytest.mark.slow
 def test_generate_and_streams_load_their_models_too(tmp_path: Path) -> None:
     for name in ("first", "second", "third"):
         write_python(tmp_path / "models", name, 1)
@@ -235,6 +243,7 @@ def test_generate_and_streams_load_their_models_too(tmp_path: Path) -> None:
         assert "'none' is not found" in str(answers[1][1])
 
 
+@pytest.mark.slow
 def test_a_stream_that_half_closes_while_its_model_loads_is_answered(tmp_path: Path) -> None:
     go = tmp_path / "go"
     write_python(tmp_path / "models", "late", 1, SLOW_START.replace("GO", json.dumps(str(go))))
@@ -253,6 +262,7 @@ def test_a_stream_that_half_closes_while_its_model_loads_is_answered(tmp_path: P
         assert "Traceback" not in server.log
 
 
+@pytest.mark.slow
 def test_a_storm_loads_a_model_once(tmp_path: Path) -> None:
     go = tmp_path / "go"
     write_python(tmp_path / "models", "late", 1, SLOW_START.replace("GO", json.dumps(str(go))))
@@ -288,6 +298,7 @@ def test_a_request_waits_no_longer_than_it_may_and_too_many_are_refused(tmp_path
         assert served(server, "late", PYTHON) == 1
 
 
+@pytest.mark.slow
 def test_callers_that_leave_make_room_for_others(tmp_path: Path) -> None:
     go = tmp_path / "go"
     write_python(tmp_path / "models", "late", 1, SLOW_START.replace("GO", json.dumps(str(go))))
@@ -310,6 +321,7 @@ def test_callers_that_leave_make_room_for_others(tmp_path: Path) -> None:
         assert served(server, "late", PYTHON) == 1
 
 
+@pytest.mark.slow
 def test_a_load_that_fails_is_not_tried_for_every_request(tmp_path: Path) -> None:
     write_python(tmp_path / "models", "broken", 1, SCALES.replace("self.factor = ", "self.factor = 1 / 0 * "))
     with server_of(tmp_path, EXPLICIT, "--load-on-demand-secs=20") as server:
@@ -371,6 +383,7 @@ def test_a_model_that_runs_is_not_idle(tmp_path: Path) -> None:
 # Requests and evictions at the same moment
 
 
+@pytest.mark.slow
 def test_what_runs_is_answered_before_its_model_goes_and_what_comes_meanwhile_waits(tmp_path: Path) -> None:
     for name in ("slow", "other"):
         write_model(tmp_path / "models", name, identity(delay_ms=700, extra=parameter("memory.bytes", 60 * MB)))

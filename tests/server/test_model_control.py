@@ -80,6 +80,7 @@ def test_what_is_loaded_at_the_start(repository: Path, tmp_path: Path, arguments
         assert server.get("/v2/health/ready").status == 200
 
 
+@pytest.mark.slow
 def test_a_name_that_is_not_there_ends_the_start(repository: Path, tmp_path: Path) -> None:
     code, log = run_to_end(tmp_path / "log", repository, EXPLICIT, "--load-model=nope")
     assert code == 1
@@ -93,6 +94,7 @@ def test_a_name_that_is_not_there_ends_the_start(repository: Path, tmp_path: Pat
 # Both protocols
 
 
+@pytest.mark.slow
 def test_load_and_unload(client: Any, server: RunningServer) -> None:
     assert not client.is_model_ready("second")
     client.load_model("second")
@@ -110,6 +112,7 @@ def test_load_and_unload(client: Any, server: RunningServer) -> None:
         client.load_model("nope")
 
 
+@pytest.mark.slow
 def test_a_model_that_is_put_into_the_repository_later(client: Any, server: RunningServer, repository: Path) -> None:
     write_model(repository, "third", identity())
     assert {"name": "third"} in server.index()
@@ -191,6 +194,7 @@ def test_in_the_other_mode_both_are_refused(repository: Path, tmp_path: Path) ->
         assert server.infer("first", numbers([5])).status == 200
 
 
+@pytest.mark.slow
 def test_others_are_served_while_large_files_arrive(server: RunningServer) -> None:
     content = base64.b64encode(os.urandom(30_000_000)).decode()
     body = json.dumps({"parameters": {"config": json.dumps(CONFIG), "file:1/data": content}}).encode()
@@ -211,6 +215,7 @@ def test_others_are_served_while_large_files_arrive(server: RunningServer) -> No
 # gRPC
 
 
+@pytest.mark.slow
 def test_wrong_parameters_over_grpc(server: RunningServer) -> None:
     from tritonclient.grpc import service_pb2, service_pb2_grpc
 
@@ -239,6 +244,7 @@ def test_wrong_parameters_over_grpc(server: RunningServer) -> None:
 # Under traffic
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay_ms", [0, 3])
 def test_no_request_fails_while_its_model_is_loaded_anew(repository: Path, tmp_path: Path, delay_ms: int) -> None:
     folder = write_model(repository, "busy", identity(delay_ms=delay_ms))

@@ -39,6 +39,7 @@ def ready(server: RunningServer) -> list[tuple[str, str]]:
     return [(row["name"], Path(row["namespace"]).name) for row in rows]
 
 
+@pytest.mark.slow
 def test_a_name_alone_is_loaded_on_demand_and_has_routes(repositories: tuple[Path, Path], tmp_path: Path) -> None:
     more = (EXPLICIT, "--load-model=only_second", "--load-on-demand-secs=20")
     with serving(tmp_path / "log", *options(repositories), *more) as server:
@@ -53,6 +54,7 @@ def test_a_name_alone_is_loaded_on_demand_and_has_routes(repositories: tuple[Pat
         assert server.infer("only_second/versions/stable", numbers([1])).status == 200
 
 
+@pytest.mark.slow
 def test_names_that_repeat_are_served_apart(repositories: tuple[Path, Path], tmp_path: Path) -> None:
     with serving(tmp_path / "log", *options(repositories)) as server:
         both = [("both", "first"), ("both", "second")]
@@ -108,6 +110,7 @@ def test_all_of_a_name_are_loaded_and_unloaded(repositories: tuple[Path, Path], 
         assert "Traceback" not in server.log
 
 
+@pytest.mark.slow
 def test_polling_follows_all_namespaces(repositories: tuple[Path, Path], tmp_path: Path) -> None:
     poll = ("--model-control-mode=poll", "--repository-poll-secs=1")
     shutil.rmtree(repositories[1] / "both")
@@ -137,6 +140,7 @@ def factor(server: RunningServer, name: str) -> float:
     return float(answer.json()["outputs"][0]["data"][0]) if answer.status == 200 else 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["poll", "explicit"])
 def test_an_ensemble_takes_the_member_of_another_namespace_until_its_own_comes(tmp_path: Path, mode: str) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
@@ -165,6 +169,7 @@ def test_an_ensemble_takes_the_member_of_another_namespace_until_its_own_comes(t
         assert "Traceback" not in server.log
 
 
+@pytest.mark.slow
 def test_loading_ensembles_loads_the_members_of_their_own_namespaces(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     tensors = {"inputs": {"X": "TYPE_FP32 2"}, "outputs": {"Y": "TYPE_FP32 2"}}

@@ -36,6 +36,7 @@ def look_up(index: int, request_id: str = "") -> dict[str, object]:
     return {"inputs": [tensor], **({"id": request_id} if request_id else {})}
 
 
+@pytest.mark.slow
 def test_metrics_and_statistics_agree(tmp_path: Path) -> None:
     write_model(tmp_path / "models", "same", identity(max_batch_size=4))
     write_model(tmp_path / "models", "look_up", "max_batch_size: 4", graph=LOOK_UP)
@@ -79,6 +80,7 @@ def test_log_lines_and_request_ids(tmp_path: Path) -> None:
     assert [line for line in lines if not DEFAULT_LINE.fullmatch(line) and not line.startswith(tables)] == []
 
 
+@pytest.mark.slow
 def test_iso_lines_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     options = ("--log-format", "ISO8601", "--log-file", tmp_path / "naiad.log", "--http-port", "0", "--id", "x")

@@ -116,12 +116,14 @@ def test_a_python_model_is_replaced_by_its_next_source(server: RunningServer, re
     wait_until(lambda: answer() == 6, 20, "the other source is loaded")
 
 
+@pytest.mark.slow
 def test_without_seconds_nothing_is_looked_at(repository: Path, tmp_path: Path) -> None:
     options = ("--model-control-mode=POLL", "--repository-poll-secs=0")
     with serving(tmp_path / "log", repository, *options) as server:
         assert server.post("/v2/repository/models/m/load", {}).error.startswith(REFUSED)
 
 
+@pytest.mark.slow
 def test_a_broken_model_at_the_start_ends_the_server_unless_told_otherwise(repository: Path, tmp_path: Path) -> None:
     write_model(repository, "bad", 'backend: "nosuch"')
     code, log = run_to_end(tmp_path / "log", repository, *POLL)
@@ -145,6 +147,7 @@ class TritonPythonModel:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "code"), [(1, 1), (2, 0)])
 def test_a_load_that_fails_is_tried_again(tmp_path: Path, count: int, code: int) -> None:
     write_python_model(tmp_path / "models", "code", FAILS_TWICE)
@@ -198,6 +201,7 @@ def test_agents_of_a_folder(tmp_path: Path) -> None:
         assert agents == [{"name": "mine", "parameters": {"says": "yes"}}]
 
 
+@pytest.mark.slow
 def test_a_stop_does_not_wait_for_an_agent_that_never_answers(tmp_path: Path) -> None:
     (tmp_path / "agents" / "mine").mkdir(parents=True)
     (tmp_path / "agents" / "mine" / "agent.py").write_text(AGENT)

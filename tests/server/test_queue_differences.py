@@ -89,6 +89,7 @@ def test_a_request_may_bring_a_timeout_where_there_is_none(server: RunningServer
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
 
 
+@pytest.mark.slow
 def test_a_connection_that_does_nothing_is_closed(tmp_path: Path) -> None:
     write_model(tmp_path / "models", "ints", identity(max_batch_size=1))
     with serving(tmp_path / "log", tmp_path / "models", "--http-idle-timeout-secs=1") as server:

@@ -63,12 +63,14 @@ def ask(client: Client, count: int = 40) -> None:
     assert answers == [[[2]]] * count
 
 
+@pytest.mark.slow
 def test_instances_of_all_models_share_what_there_is(client: Client, repository: Path) -> None:
     ask(client)
     notes = (repository / "notes").read_text()
     assert notes == "()" * 40
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_gives_back_what_it_held(client: Client, repository: Path) -> None:
     for model in ("one", "other", "one"):
         with pytest.raises(InferenceServerException):
@@ -79,6 +81,7 @@ def test_a_process_that_dies_gives_back_what_it_held(client: Client, repository:
     assert (repository / "notes").read_text() == "()" * 40
 
 
+@pytest.mark.slow
 def test_a_load_that_wants_more_than_there_is_fails_and_what_serves_goes_on(client: Client, repository: Path) -> None:
     write(repository, "large", 'resources [ { name: "R" count: 4 } ]')
     answer = client.server.post("/v2/repository/models/large/load", {})
@@ -97,6 +100,7 @@ def test_a_load_that_wants_more_than_there_is_fails_and_what_serves_goes_on(clie
     ask(client)
 
 
+@pytest.mark.slow
 def test_models_come_change_and_go_while_others_are_asked(client: Client, repository: Path) -> None:
     with ThreadPoolExecutor(1) as asking:
         asked = asking.submit(ask, client, 100)
@@ -108,6 +112,7 @@ def test_models_come_change_and_go_while_others_are_asked(client: Client, reposi
         asked.result(60)
 
 
+@pytest.mark.slow
 def test_without_the_option_the_section_is_passed_over(repository: Path, tmp_path: Path) -> None:
     write(repository, "shared", 'resources [ { name: "R" count: 1 global: true } ]')
     with client_of(repository, tmp_path / "log", "--rate-limit-resource", "R:1") as client:

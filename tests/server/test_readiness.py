@@ -47,6 +47,7 @@ def late(seconds: float) -> str:
     return identity(extra=f'parameters {{ key: "creation_delay_sec" value {{ string_value: "{seconds}" }} }}')
 
 
+@pytest.mark.slow
 def test_one_more_model_that_loads_is_no_reason(tmp_path: Path) -> None:
     models = tmp_path / "models"
     write_model(models, "first", identity())
@@ -95,6 +96,7 @@ def test_a_model_that_crashes_again_and_again(tmp_path: Path) -> None:
             assert server.infer("first", numbers([1])).status == 200
 
 
+@pytest.mark.slow
 def test_readiness_while_the_first_models_load(tmp_path: Path) -> None:
     models = tmp_path / "models"
     write_model(models, "first", late(1))
@@ -110,6 +112,7 @@ def test_readiness_while_the_first_models_load(tmp_path: Path) -> None:
         server.kill()
 
 
+@pytest.mark.slow
 def test_the_shutdown_delay(tmp_path: Path) -> None:
     write_model(tmp_path / "models", "first", identity())
     log, delay_s = tmp_path / "log", 2
@@ -129,6 +132,7 @@ def test_the_shutdown_delay(tmp_path: Path) -> None:
         assert time.monotonic() - begun >= delay_s
 
 
+@pytest.mark.slow
 def test_a_second_signal_does_not_wait_for_the_delay(tmp_path: Path) -> None:
     write_model(tmp_path / "models", "first", identity())
     with serving(tmp_path / "log", tmp_path / "models", "--shutdown-delay=60") as server:

@@ -74,6 +74,7 @@ def kept(redis: RedisServer, count: int) -> None:
         wait_until(lambda: found.dbsize() == count, 10, f"{count} answers are kept")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["cached", "batched"])
 def test_an_equal_request_is_answered_without_the_model_over_both_protocols(
     client: Client, redis: RedisServer, model: str
@@ -97,6 +98,7 @@ def test_an_equal_request_is_answered_without_the_model_over_both_protocols(
     assert metric(client, "naiad_request_bytes_in_flight ") == 0
 
 
+@pytest.mark.slow
 def test_servers_share_it_and_find_it_again_after_a_start(tmp_path: Path, redis: RedisServer) -> None:
     with serving(tmp_path, redis) as first:
         first.server.wait_for("answers")
@@ -112,6 +114,7 @@ def test_servers_share_it_and_find_it_again_after_a_start(tmp_path: Path, redis:
         assert counts(third, "cached")["executions"] == 0
 
 
+@pytest.mark.slow
 def test_a_model_with_other_files_does_not_answer_with_what_it_was(
     client: Client, redis: RedisServer, tmp_path: Path
 ) -> None:
@@ -129,6 +132,7 @@ def test_a_model_with_other_files_does_not_answer_with_what_it_was(
     assert counts(client, "cached")["cache_hit"] == 1
 
 
+@pytest.mark.slow
 def test_a_redis_that_is_killed_costs_hits_and_nothing_else(client: Client, redis: RedisServer) -> None:
     assert ask(client, "cached", 1) == 2
     kept(redis, 1)
@@ -144,6 +148,7 @@ def test_a_redis_that_is_killed_costs_hits_and_nothing_else(client: Client, redi
     assert ask(client, "cached", 1) == last
 
 
+@pytest.mark.slow
 def test_a_redis_that_hangs_holds_nobody_up(client: Client, redis: RedisServer) -> None:
     assert ask(client, "cached", 1) == 2
     kept(redis, 1)
@@ -164,6 +169,7 @@ def test_a_redis_that_hangs_holds_nobody_up(client: Client, redis: RedisServer) 
     assert ask(client, "cached", 1) == 2
 
 
+@pytest.mark.slow
 def test_a_server_starts_and_serves_without_its_redis(tmp_path: Path) -> None:
     redis = RedisServer(tmp_path, port=free_port())
     with serving(tmp_path, redis) as client:
@@ -177,6 +183,7 @@ def test_a_server_starts_and_serves_without_its_redis(tmp_path: Path) -> None:
             redis.kill()
 
 
+@pytest.mark.slow
 def test_passwords_and_users(tmp_path: Path) -> None:
     users = ("--user", "naiad", "on", ">secret", "~naiad:*", "+@all", "--requirepass", "other")
     with running_redis(tmp_path, *users) as redis:
@@ -190,6 +197,7 @@ def test_passwords_and_users(tmp_path: Path) -> None:
             assert [ask(client, "cached", 5) for _ in range(2)] == [6, 7]
 
 
+@pytest.mark.slow
 def test_the_environment_may_have_the_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITONCACHE_REDIS_USERNAME", "default")
     monkeypatch.setenv("TRITONCACHE_REDIS_PASSWORD", "hidden-word")
@@ -204,6 +212,7 @@ def test_the_environment_may_have_the_password(tmp_path: Path, monkeypatch: pyte
         assert "hidden-word" not in client.server.log
 
 
+@pytest.mark.slow
 def test_passwords_are_not_shown(tmp_path: Path, redis: RedisServer) -> None:
     write(tmp_path)
     with client_of(
@@ -214,6 +223,7 @@ def test_passwords_are_not_shown(tmp_path: Path, redis: RedisServer) -> None:
         assert "hidden-word" not in client.server.log
 
 
+@pytest.mark.slow
 def test_over_tls(tmp_path: Path) -> None:
     authority = new_authority(tmp_path, "authority")
     root, own = authority.root, authority.issue("redis")
@@ -224,6 +234,7 @@ def test_over_tls(tmp_path: Path) -> None:
         wait_until(lambda: ask(client, "cached", 1) == ask(client, "cached", 1), 10, "answers are kept")
 
 
+@pytest.mark.slow
 def test_a_redis_without_room_keeps_nothing_and_nobody_minds(tmp_path: Path) -> None:
     full = ("--maxmemory", "1", "--maxmemory-policy", "noeviction")
     with running_redis(tmp_path, *full) as redis, serving(tmp_path, redis) as client:
@@ -234,6 +245,7 @@ def test_a_redis_without_room_keeps_nothing_and_nobody_minds(tmp_path: Path) -> 
         wait_until(lambda: metric(client, "naiad_cache_failures ") >= 3, 10, "each is counted")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["garbage", "list", "other answer", "huge"])
 def test_what_others_put_under_our_keys_is_a_miss(client: Client, redis: RedisServer, what: str) -> None:
     assert ask(client, "cached", 1) == 2
@@ -260,6 +272,7 @@ def test_what_others_put_under_our_keys_is_a_miss(client: Client, redis: RedisSe
     assert ask(client, "plain", 1) == 2
 
 
+@pytest.mark.slow
 def test_requests_keep_their_order_and_each_gets_its_own_answer(client: Client) -> None:
     client.load("batched")
     with ThreadPoolExecutor(16) as callers:
@@ -270,6 +283,7 @@ def test_requests_keep_their_order_and_each_gets_its_own_answer(client: Client) 
     assert metric(client, "naiad_requests_in_flight ") == 0
 
 
+@pytest.mark.slow
 def test_the_end_of_a_model_waits_for_its_look_ups(client: Client, redis: RedisServer) -> None:
     redis.hold()
     with ThreadPoolExecutor(4) as callers:
@@ -282,6 +296,7 @@ def test_the_end_of_a_model_waits_for_its_look_ups(client: Client, redis: RedisS
     assert metric(client, "naiad_requests_in_flight ") == 0
 
 
+@pytest.mark.slow
 def test_requests_that_are_given_up_while_they_are_looked_up_are_gone(tmp_path: Path, redis: RedisServer) -> None:
     with serving(tmp_path, redis, "socket_timeout=20000") as client:
         client.server.wait_for(" answers")

@@ -193,6 +193,7 @@ def test_repositories_elsewhere_are_namespaces(s3: S3, tmp_path: Path) -> None:
         wait_until(lambda: tag(server, "both") == "local", 15, "the one that is left answers")
 
 
+@pytest.mark.slow
 def test_namespaces_elsewhere_are_loaded_when_asked_for(s3: S3, tmp_path: Path) -> None:
     put_model(s3, "m", "one", "one")
     put_model(s3, "m", "two", "two")

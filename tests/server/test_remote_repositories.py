@@ -45,6 +45,7 @@ def test_a_server_starts_again_without_its_store(s3: S3, tmp_path: Path) -> None
         assert "serving what the mirror" in server.log
 
 
+@pytest.mark.slow
 def test_models_are_fetched_when_they_are_loaded(s3: S3, tmp_path: Path) -> None:
     for name in ("one", "two", "three"):
         put_model(s3, name)
@@ -78,6 +79,7 @@ class TritonPythonModel:
 """
 
 
+@pytest.mark.slow
 def test_a_model_that_writes_to_its_folder_is_unchanged(s3: S3, tmp_path: Path) -> None:
     s3.put("repo/py/config.pbtxt", MODEL.replace('"identity"', '"python"'))
     s3.put("repo/py/1/model.py", WRITES)
@@ -154,6 +156,7 @@ def test_one_broken_model_does_not_keep_the_others_away(s3: S3, tmp_path: Path) 
         assert "refuses the credentials" in reason
 
 
+@pytest.mark.slow
 def test_agents_look_after_models_from_elsewhere_and_requests_load_them(s3: S3, tmp_path: Path) -> None:
     agent = 'model_repository_agents { agents { name: "checksum" parameters { key: "MD5:1/data" value: "%s" } } }'
     right = hashlib.md5(b"x" * 2000).hexdigest()

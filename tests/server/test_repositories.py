@@ -156,6 +156,7 @@ def test_positional_repository_and_model_folder(tmp_path: Path) -> None:
         assert server.get("/v2/health/ready").status == 200
 
 
+@pytest.mark.slow
 def test_no_model_at_all(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     with serving(tmp_path / "log", "--model-repository", tmp_path / "models") as server:
@@ -176,6 +177,7 @@ def test_an_ensemble_without_a_version_folder(tmp_path: Path) -> None:
         assert server.get("/v2/models/e").json()["versions"] == ["1"]
 
 
+@pytest.mark.slow
 def test_a_configuration_by_name(tmp_path: Path) -> None:
     model = write_model(tmp_path / "models", "m", identity())
     (model / "configs").mkdir()
@@ -244,6 +246,7 @@ def test_a_missing_repository_without_exit_on_error(tmp_path: Path, mode: str) -
         server.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("service", ["HTTP", "GRPC", "Metrics"])
 def test_a_port_that_is_in_use(tmp_path: Path, service: str) -> None:
     (tmp_path / "models").mkdir()
@@ -281,6 +284,7 @@ def test_bad_options_end_with_one_line(tmp_path: Path, arguments: list[str], tex
     assert len(log.splitlines()) <= 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--http-port", "--grpc-port", "--metrics-port"])
 def test_a_port_in_use(tmp_path: Path, option: str) -> None:
     (tmp_path / "models").mkdir()
@@ -293,6 +297,7 @@ def test_a_port_in_use(tmp_path: Path, option: str) -> None:
     assert "Traceback" not in log
 
 
+@pytest.mark.slow
 def test_the_port_of_a_server_that_ended_is_free_again(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     with serving(tmp_path / "log", tmp_path / "models") as server:

@@ -60,6 +60,7 @@ def counts(client: Client, model: str) -> dict[str, int]:
     return inner | {"inferences": found["inference_count"], "executions": found["execution_count"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["cached", "batched"])
 def test_an_equal_request_is_answered_without_the_model_over_both_protocols(client: Client, model: str) -> None:
     client.load(model)
@@ -78,6 +79,7 @@ def test_an_equal_request_is_answered_without_the_model_over_both_protocols(clie
     assert 'nv_cache_num_hits_per_model{model="plain"' not in page
 
 
+@pytest.mark.slow
 def test_other_shapes_of_the_same_bytes_are_other_requests(client: Client) -> None:
     x = np.array([[1, 1]], np.float32)
     assert client.infer_array("cached", x).shape == (1, 2)
@@ -85,6 +87,7 @@ def test_other_shapes_of_the_same_bytes_are_other_requests(client: Client) -> No
     assert counts(client, "cached")["cache_hit"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [-1, 99])
 def test_errors_are_not_kept(client: Client, value: float) -> None:
     for _ in range(2):
@@ -95,11 +98,13 @@ def test_errors_are_not_kept(client: Client, value: float) -> None:
     assert (found["cache_hit"], found["cache_miss"]) == (0, 1)
 
 
+@pytest.mark.slow
 def test_a_model_without_it_is_asked_each_time(client: Client) -> None:
     client.load("plain")
     assert [ask(client, "plain", 1) for _ in range(3)] == [2, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_model_that_is_loaded_again_does_not_answer_with_what_it_was(client: Client, tmp_path: Path) -> None:
     assert ask(client, "cached", 1) == 2
     source = tmp_path / "repository" / "cached" / "1" / "model.py"
@@ -108,6 +113,7 @@ def test_a_model_that_is_loaded_again_does_not_answer_with_what_it_was(client: C
     assert ask(client, "cached", 1) == 10
 
 
+@pytest.mark.slow
 def test_a_server_without_a_cache_says_so_and_serves(tmp_path: Path) -> None:
     write_python_model(tmp_path / "repository", "cached", COUNTS, CACHED)
     with client_of(tmp_path / "repository", tmp_path / "log") as client:

@@ -192,6 +192,7 @@ def change(repository: Path, model: str, old: str, new: str) -> None:
     file.write_text(text.replace(old, new))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_sequence_goes_on_when_its_model_is_loaded_again(
     server: RunningServer, client: Client, repository: Path, way: str

@@ -64,6 +64,7 @@ def attributes(span: Span) -> dict[str, object]:
     return {a.key: getattr(a.value, str(a.value.WhichOneof("value"))) for a in span.attributes}
 
 
+@pytest.mark.slow
 def test_the_spans_of_a_request(tmp_path: Path, models: Path, collector: Collector) -> None:
     more = ("rate=1", "opentelemetry,resource=deployment=test", "opentelemetry,resource=service.name=mine")
     begun_ns = time_ns()
@@ -95,6 +96,7 @@ def test_the_spans_of_a_request(tmp_path: Path, models: Path, collector: Collect
     assert compute.end_time_unix_nano <= root.end_time_unix_nano < time_ns()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_the_trace_of_a_caller_goes_on_whatever_the_rate(
     tmp_path: Path, models: Path, collector: Collector, transport: str
@@ -113,6 +115,7 @@ def test_the_trace_of_a_caller_goes_on_whatever_the_rate(
     assert [events(s)[0] for s in roots] == ["HTTP_RECV_START", "GRPC_WAITREAD_START"]
 
 
+@pytest.mark.slow
 def test_a_failed_request_is_marked(tmp_path: Path, models: Path, collector: Collector) -> None:
     with serving(tmp_path / "log", models, *settings(collector, "rate=1")) as server:
         body = {"inputs": [{"name": "index", "datatype": "INT64", "shape": [1, 1], "data": [9]}]}
@@ -123,6 +126,7 @@ def test_a_failed_request_is_marked(tmp_path: Path, models: Path, collector: Col
     assert "COMPUTE_END" not in events(compute)
 
 
+@pytest.mark.slow
 def test_a_url_without_a_scheme_is_one_of_http(tmp_path: Path, models: Path, collector: Collector) -> None:
     given = [setting.replace("url=http://", "url=") for setting in settings(collector, "rate=1")]
     with serving(tmp_path / "log", models, *given) as server:
@@ -131,6 +135,7 @@ def test_a_url_without_a_scheme_is_one_of_http(tmp_path: Path, models: Path, col
     assert [s.name for s in collector.spans] == ["InferRequest", "inline", "compute"]
 
 
+@pytest.mark.slow
 def test_spans_are_sent_together_and_soon(tmp_path: Path, models: Path, collector: Collector) -> None:
     """A full batch at once, and what is left after the delay, while the server runs."""
     more = ("rate=1", "opentelemetry,bsp_max_export_batch_size=6", "opentelemetry,bsp_schedule_delay=50")
@@ -158,6 +163,7 @@ def test_spans_are_sent_together_and_soon(tmp_path: Path, models: Path, collecto
     assert len(collector.spans) == 15
 
 
+@pytest.mark.slow
 def test_a_count_ends_and_the_traces_of_callers_go_on(tmp_path: Path, models: Path, collector: Collector) -> None:
     with serving(tmp_path / "log", models, *settings(collector, "rate=1", "count=1")) as server:
         for headers in ((), (), (("traceparent", PARENT),)):
@@ -166,6 +172,7 @@ def test_a_count_ends_and_the_traces_of_callers_go_on(tmp_path: Path, models: Pa
     assert [attributes(s)["triton.trace_id"] for s in collector.spans if s.name == "inline"] == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_collector_that_is_gone_costs_no_answer(tmp_path: Path, models: Path) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
@@ -179,6 +186,7 @@ def test_a_collector_that_is_gone_costs_no_answer(tmp_path: Path, models: Path) 
     assert "traces were dropped" in server.log
 
 
+@pytest.mark.slow
 def test_without_the_extra_the_server_says_what_to_install(tmp_path: Path, models: Path) -> None:
     """A module in front of the library stands for an environment where it is not installed."""
     hidden = tmp_path / "hidden" / "opentelemetry"

@@ -55,6 +55,7 @@ def failures(server: RunningServer, model: str) -> dict[str, float]:
     return {line.split('reason="')[1].split('"')[0]: float(line.split()[-1]) for line in lines}
 
 
+@pytest.mark.slow
 def test_a_request_that_is_refused_is_no_inference_of_its_model(server: RunningServer, client: Any) -> None:
     refused = [
         numbers([1] * 5, [5, 1]),

@@ -89,6 +89,7 @@ def counts(found: dict[str, Any]) -> dict[str, int]:
     return {name: part["count"] for name, part in found["inference_stats"].items()}
 
 
+@pytest.mark.slow
 def test_names_and_their_order(server: RunningServer, client: Any) -> None:
     client.infer("plain", rows(3))
     found = over_http(server, "plain")

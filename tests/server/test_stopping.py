@@ -28,6 +28,7 @@ def body(*values: int) -> bytes:
     return repr(numbers(list(values))).replace("'", '"').encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_requests_in_flight_are_answered(tmp_path: Path, number: signal.Signals) -> None:
     log, models, options = slow_server(tmp_path, 300)
@@ -57,6 +58,7 @@ def not_ready(server: RunningServer) -> bool:
         return True
 
 
+@pytest.mark.slow
 def test_the_exit_timeout_cuts_off(tmp_path: Path) -> None:
     log, models, options = slow_server(tmp_path, 20_000, "--exit-timeout-secs", "1")
     with serving(log, models, *options) as server, server.connect() as peer:
@@ -69,6 +71,7 @@ def test_the_exit_timeout_cuts_off(tmp_path: Path) -> None:
         assert "Exit timeout expired. Exiting immediately." in server.log
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     log, models, options = slow_server(tmp_path, 20_000)
     with serving(log, models, *options) as server, server.connect() as peer:
@@ -83,6 +86,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
         assert "again" in server.log
 
 
+@pytest.mark.slow
 def test_a_signal_sent_twice_at_once_is_one(tmp_path: Path) -> None:
     log, models, options = slow_server(tmp_path, 1500)
     with serving(log, models, *options) as server, ThreadPoolExecutor(1) as callers:
@@ -99,6 +103,7 @@ def test_a_signal_sent_twice_at_once_is_one(tmp_path: Path) -> None:
         assert "again" not in server.log
 
 
+@pytest.mark.slow
 def test_idle_and_half_sent_connections_do_not_hold_the_end_up(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     with serving(tmp_path / "log", tmp_path / "models") as server, ExitStack() as closing:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from naiad.testing import server_environment
 from support import onnx_models
 from support.python_models import TENSORS, client_of, write_python_model
@@ -25,6 +27,7 @@ def write_onnx(repository: Path, way: str) -> None:
     (repository / way / "config.pbtxt").write_text(f'backend: "onnxruntime" {chosen}')
 
 
+@pytest.mark.slow
 def test_onnx_runtime_keeps_no_telemetry(tmp_path: Path) -> None:
     """Its telemetry begins with the import, by writing an identity for the device into the user's cache."""
     for way in WAYS:

@@ -131,6 +131,7 @@ def test_a_count_runs_down_and_can_be_set_again(traced: RunningServer, tmp_path:
     assert [t["id"] for t in traces(tmp_path / "trace.1")] == [4]
 
 
+@pytest.mark.slow
 def test_a_model_of_its_own_settings(traced: RunningServer, tmp_path: Path) -> None:
     """It keeps them when those of all change, and gets those of all back when its own are cleared."""
     everywhere = set_trace(traced, trace_level=["TIMESTAMPS"], trace_rate="1")
@@ -149,6 +150,7 @@ def test_a_model_of_its_own_settings(traced: RunningServer, tmp_path: Path) -> N
     assert set_trace(traced, trace_level=None)["trace_level"] == ["OFF"]
 
 
+@pytest.mark.slow
 def test_python_models_in_both_modes(tmp_path: Path) -> None:
     write_python_model(tmp_path / "models", "doubles", DOUBLES)
     write_python_model(tmp_path / "models", "repeats", REPEATS, more="model_transaction_policy { decoupled: true }")
@@ -188,6 +190,7 @@ class TritonPythonModel:
 """
 
 
+@pytest.mark.slow
 def test_an_answer_that_waits_for_an_earlier_one_is_traced_when_it_leaves(tmp_path: Path) -> None:
     more = "dynamic_batching { preferred_batch_size: 1 preserve_ordering: true }"
     folder = write_python_model(tmp_path / "models", "waits", WAITS, f"max_batch_size: 1 {more}", count=2)
@@ -236,6 +239,7 @@ class TritonPythonModel:
 """
 
 
+@pytest.mark.slow
 def test_tensors_of_every_kind(tmp_path: Path) -> None:
     """As the reference writes them, in JSON that can be read whatever the texts hold."""
     write_python_model(tmp_path / "models", "halves", HALVES, tensors=ALL_TYPES)

@@ -59,6 +59,7 @@ def change(server: RunningServer, model: str = "scales", **routes: Any) -> dict[
 # Aliases
 
 
+@pytest.mark.slow
 def test_an_alias_stands_for_a_version_everywhere(server: RunningServer) -> None:
     change(server, aliases={"stable": 2, "Old-1.x": "1"})
     assert served(server, "scales/versions/stable", ONNX) == 2
@@ -140,6 +141,7 @@ def test_a_split_holds_on_one_connection_with_binary_data(server: RunningServer)
     assert found == {("1", 1.0): 40, ("3", 3.0): 20}
 
 
+@pytest.mark.slow
 def test_forwarded_headers_go_to_their_own_request_in_a_split(tmp_path: Path) -> None:
     source = """
 class TritonPythonModel:
@@ -190,6 +192,7 @@ def test_sequences_stay_with_their_version(server: RunningServer) -> None:
     assert served(server, "scales/versions/mine", ONNX) == 2
 
 
+@pytest.mark.slow
 def test_calls_of_python_models_and_streams_are_shared_too(tmp_path: Path) -> None:
     source = """
 class TritonPythonModel:
@@ -292,6 +295,7 @@ def test_unknown_models_and_methods(server: RunningServer) -> None:
 # From the configuration, and through loads
 
 
+@pytest.mark.slow
 def test_a_configuration_brings_routes_and_the_api_wins_until_it_changes(
     running: RunningServer, repository: Path
 ) -> None:
@@ -409,6 +413,7 @@ def test_large_answers_are_compared_too(server: RunningServer) -> None:
     assert server.post("/v2/models/configured/routes/rollback", {}).status == 200
 
 
+@pytest.mark.slow
 def test_a_shadow_that_fails_or_hangs_costs_the_callers_nothing(tmp_path: Path) -> None:
     source = """
 class TritonPythonModel:
@@ -447,6 +452,7 @@ class TritonPythonModel:
         assert server.post("/v2/models/slow/routes", {"split": {"1": 1, "2": 1}, "shadow": None}).status == 200
 
 
+@pytest.mark.slow
 def test_a_caller_that_leaves_takes_its_request_from_the_queue_with_a_shadow_too(tmp_path: Path) -> None:
     file = tmp_path / "go on"
     write_python(tmp_path / "models", "slow", 2, waits_for(file))

@@ -11,7 +11,7 @@ from naiad.backends.registry import BACKENDS, BackendEntry
 from support.config_texts import parameter
 
 NAME = "rowdy"
-WAYS = ("process", "shared")
+WAYS = ("process", pytest.param("shared", marks=pytest.mark.slow))
 # What it does is told by the first number of its input.
 SOURCE = """
 import ctypes, logging, os, signal, sys, time

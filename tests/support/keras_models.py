@@ -11,7 +11,7 @@ import torch
 
 from naiad.backends.keras.framework import import_keras
 
-keras = import_keras("test")
+keras = import_keras()
 
 
 def save(path: Path, model: Any) -> None:

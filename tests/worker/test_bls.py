@@ -248,6 +248,7 @@ def test_a_received_request_is_not_executed(tmp_path: Path) -> None:
         assert "make a new InferenceRequest" in child.run_failing([number(0)])
 
 
+@pytest.mark.slow
 def test_other_batches_arrive_while_a_call_is_waited_for(tmp_path: Path) -> None:
     execute = f"""
 for r in requests:

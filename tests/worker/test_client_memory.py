@@ -42,6 +42,7 @@ def refused(regions: Regions, act: str, *arguments: object) -> tuple[ErrorCode, 
     return failure.value.caller_error.code(), failure.value.caller_error.message()
 
 
+@pytest.mark.slow
 def test_reading_and_writing(file: Path, regions: Regions) -> None:
     assert regions.read((1, 1000, 70_000)).tobytes() == file.read_bytes()[1000:71_000]
     assert regions.read((1, 5, 0)).size == 0
@@ -74,6 +75,7 @@ def test_memory_is_trimmed_while_a_thread_reads(file: Path, regions: Regions, mo
         trimmer.join()
 
 
+@pytest.mark.slow
 def test_what_does_not_fit(file: Path, regions: Regions) -> None:
     text = "shared memory size specified with the request for output 'Y' (3 bytes) should be at least 4 bytes to hold"
     code, message = refused(regions, "write", (1, 0, 3), "Y", b"abcd", 4)
@@ -109,6 +111,7 @@ def holey() -> Iterator[tuple[int, Regions]]:
     gc.collect()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [SIZE, 4 * SIZE], ids=["whole", "with holes"])
 def test_holes_stay_holes(monkeypatch: pytest.MonkeyPatch, holey: tuple[int, Regions], size: int) -> None:
     """Also those that come later, once the file is looked at again."""
@@ -123,6 +126,7 @@ def test_holes_stay_holes(monkeypatch: pytest.MonkeyPatch, holey: tuple[int, Reg
         assert os.fstat(descriptor).st_blocks == 0
 
 
+@pytest.mark.slow
 def test_what_is_not_looked_at_again_is_read_all_the_same(
     monkeypatch: pytest.MonkeyPatch, holey: tuple[int, Regions]
 ) -> None:

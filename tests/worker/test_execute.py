@@ -302,6 +302,7 @@ def test_a_request_that_is_given_back_and_answered(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_forms_may_be_forgotten_on_both_sides(tmp_path: Path) -> None:
     body = """
     return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(int(r.inputs()[0].as_numpy()[0]), np.uint8))])

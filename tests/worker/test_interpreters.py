@@ -51,6 +51,7 @@ def is_usable(python: str, version: str) -> bool:
     return subprocess.run([python, "-c", test], capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_model_runs(tmp_path: Path, version: str) -> None:
     python = interpreter(version)

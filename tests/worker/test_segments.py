@@ -100,6 +100,7 @@ def test_outputs_lie_in_segments_that_are_used_again(tmp_path: Path) -> None:
         np.testing.assert_array_equal(second.outputs["OUT"], BIG * 2)
 
 
+@pytest.mark.slow
 def test_segments_that_come_back_while_the_model_runs_are_used(tmp_path: Path) -> None:
     model = write_execute(
         tmp_path,
@@ -126,6 +127,7 @@ def test_segments_that_come_back_while_the_model_runs_are_used(tmp_path: Path) -
         assert len(used) <= 2
 
 
+@pytest.mark.slow
 def test_segments_that_nobody_needs_are_let_go(tmp_path: Path) -> None:
     with worker_of(write_execute(tmp_path, IDENTITY)) as child:
         before = mappings(child)

@@ -303,6 +303,7 @@ def test_the_end_of_the_connection_ends_a_busy_process(tmp_path: Path) -> None:
         assert child.process.wait(5) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", [b"", p.FRAME.pack(p.FINALIZE, 0, 0)], ids=["killed", "stopped, then killed"])
 def test_threads_of_the_model_do_not_outlive_the_server(tmp_path: Path, said: bytes) -> None:
     source = """

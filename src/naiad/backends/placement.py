@@ -26,7 +26,7 @@ _PYTHON_EXPECTED: Final = (
     '"process" or nothing: each instance of a Python model is a process of its own, since its code would hold up '
     "whatever shares an interpreter with it"
 )
-_STAYS_EXPECTED: Final = '"thread" or nothing: the models of this backend run on the loop of the server'
+_STAYS: Final = "the models of the backend '{}' run on the loop of the server"
 _HOW_TO_OWN_PROCESS: Final = (
     'write execution=process: parameters { key: "execution" value: { string_value: "process" } }'
 )
@@ -51,10 +51,8 @@ def create(backend: str, context: BackendContext, config: Any, shared: SharedPro
         _check_python(context, given)
         return made
     chosen = execution_of(context, given)
-    if chosen.mode != THREAD and registry.stays(backend):
-        # The parameter of this model is a mistake; a setting is for all models and does not concern this one.
-        if KEY in given:
-            raise ParameterReader(context.model, given).refused(KEY, _STAYS_EXPECTED)
+    if registry.stays(backend):
+        _check_on_loop(backend, context, given, chosen)
         chosen = Execution(THREAD)
     if chosen.mode != PROCESS and (asked := requested(given)):
         raise ModelLoadError(
@@ -87,6 +85,20 @@ def execution_of(context: BackendContext, given: dict[str, str]) -> Execution:
         raise reader.refused(KEY, EXPECTED)
     way, _, group = text.partition(":")
     return Execution(way, group)
+
+
+def _check_on_loop(backend: str, context: BackendContext, given: dict[str, str], chosen: Execution) -> None:
+    """Refuse processes and environments for models on the loop of the server, all in one error."""
+    # The parameter of a model is a mistake; a setting is for all models and does not concern this one.
+    wrong = [KEY] if KEY in given and chosen.mode != THREAD else []
+    if asked := requested(given):
+        wrong.append(asked)
+    if wrong:
+        found = " and ".join(f"parameter '{name}' is \"{given[name]}\"" for name in wrong)
+        raise ModelLoadError(
+            f"model '{context.model}': {found}, expected {'neither' if len(wrong) > 1 else 'nothing'}: "
+            f"{_STAYS.format(backend)}, never in a process or an environment of their own"
+        )
 
 
 def _check_python(context: BackendContext, given: dict[str, str]) -> None:

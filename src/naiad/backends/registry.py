@@ -9,11 +9,11 @@ import threading
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from naiad.config.complete import PYTHON_RUNTIME
 from naiad.errors import BackendUnavailableError, first_line
-from naiad.extras import how_to_install
+from naiad.extras import MissingPackageError, how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +27,7 @@ class BackendEntry:
 
     ``stays``: its instances run on the server's own loop, never in another process.
     ``hidden``: a module that the framework imports if it can, and that sends usage data when it is imported.
+    ``importer``: the function that imports the framework, where a plain import would not do.
     """
 
     target: str
@@ -34,6 +35,7 @@ class BackendEntry:
     extra: str = ""
     stays: bool = False
     hidden: str = ""
+    importer: str = ""
 
 
 logger = logging.getLogger("naiad")
@@ -47,7 +49,12 @@ BACKENDS = {
     "identity": BackendEntry("naiad.backends.builtin.identity:IdentityBackend"),
     "implicit_state": BackendEntry("naiad.backends.builtin.implicit_state:ImplicitStateBackend"),
     "iterative_sequence": BackendEntry("naiad.backends.builtin.iterative:IterativeSequenceBackend"),
-    "keras": BackendEntry("naiad.backends.keras.backend:KerasBackend", extra="keras"),
+    "keras": BackendEntry(
+        "naiad.backends.keras.backend:KerasBackend",
+        "keras",
+        "keras",
+        importer="naiad.backends.keras.framework:import_keras",
+    ),
     "onnxruntime": BackendEntry("naiad.backends.onnx.backend:OnnxRuntimeBackend", "onnxruntime", "onnx"),
     "openvino": BackendEntry(
         "naiad.backends.openvino.backend:OpenVinoBackend", "openvino", "openvino", hidden="openvino.tools.ovc"
@@ -105,9 +112,14 @@ def create(backend: str, context: BackendContext, remedy: str = "") -> Backend:
     _warn_of_shadow(backend, context)
     if entry.framework:
         _require(backend, entry, context.model, remedy)
-    module, _, name = entry.target.partition(":")
-    made: Backend = getattr(import_module(module), name)(context)
+    made: Backend = _attribute(entry.target)(context)
     return made
+
+
+def _attribute(target: str) -> Any:
+    """What a text such as ``package.module:name`` names."""
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)
 
 
 def _python_based(backend: str, context: BackendContext) -> Backend:
@@ -145,14 +157,18 @@ def _require(backend: str, entry: BackendEntry, model: str, remedy: str) -> None
     try:
         import_framework(entry)
     except (ImportError, OSError) as error:
+        command = error.command if isinstance(error, MissingPackageError) else how_to_install(entry.extra)
         raise BackendUnavailableError(
             f"model '{model}' needs the backend '{backend}', and {entry.framework} cannot be imported "
-            f"({first_line(error)}); {remedy or f'run: {how_to_install(entry.extra)}'}"
+            f"({first_line(error)}); {remedy or f'run: {command}'}"
         ) from error
 
 
 def import_framework(entry: BackendEntry) -> None:
     """Import the framework of ``entry``, without its hidden module unless somebody has imported that."""
+    if entry.importer:
+        _attribute(entry.importer)()
+        return
     if not entry.hidden or entry.framework in sys.modules:
         import_module(entry.framework)
         return

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from naiad.cli.explain_options import FLAGS, OWN_OPTIONS
 from naiad.options import CHECK_OPTIONS, OPTIONS, Option
+from naiad.perf.options import OPTIONS as PERF_OPTIONS
+from naiad.perf.options import PerfOption
 
 _HELP: Final = """\
 Usage: naiad completion bash|zsh|fish
@@ -40,13 +42,16 @@ _naiad() {
         COMPREPLY=($(compgen -W '@COMMANDS@' -- "$word"))
         return
     fi
-    case $option in
+    case $command:$option in
+@PERF_VALUES@
+        perf:*) ;;
 @VALUES@
     esac
     if [[ $word == -* ]]; then
         case $command in
             check) COMPREPLY=($(compgen -W '@CHECK@' -- "$word")) ;;
             explain) COMPREPLY=($(compgen -W '@EXPLAIN@' -- "$word")) ;;
+            perf) COMPREPLY=($(compgen -W '@PERF@' -- "$word")) ;;
             completion) ;;
             *) COMPREPLY=($(compgen -W '@SERVE@' -- "$word")) ;;
         esac
@@ -82,20 +87,28 @@ def completion(argv: Sequence[str]) -> int:
 
 
 def _bash() -> str:
-    offered = ((option, values) for option in OPTIONS if (values := _values(option)))
-    cases = "\n".join(
-        f"        {'|'.join(_flags(option))})\n"
-        f'            COMPREPLY=($(compgen -P "$start" -W \'{" ".join(values)}\' -- "$word"))\n'
-        "            return ;;"
-        for option, values in offered
-    )
+    of_serve = ([f"*:{flag}" for flag in _flags(option)] for option in OPTIONS)
+    of_perf = ([f"perf:{flag}" for flag in option.flags] for option in PERF_OPTIONS)
     return (
         _BASH.replace("@COMMANDS@", " ".join((*_commands(), "--help", "--version")))
-        .replace("@VALUES@", cases)
+        .replace("@VALUES@", _bash_cases(zip(of_serve, map(_values, OPTIONS), strict=True)))
+        .replace("@PERF_VALUES@", _bash_cases(zip(of_perf, (o.kind.words for o in PERF_OPTIONS), strict=True)))
         .replace("@CHECK@", " ".join(_all_flags(CHECK_OPTIONS)))
         .replace("@EXPLAIN@", " ".join((*_all_flags(CHECK_OPTIONS), *OWN_OPTIONS)))
+        .replace("@PERF@", " ".join(_perf_flags()))
         .replace("@SERVE@", " ".join(_all_flags(OPTIONS)))
         .replace("@SHELLS@", " ".join(SHELLS))
+    )
+
+
+def _bash_cases(offered: Iterable[tuple[Sequence[str], Sequence[str]]]) -> str:
+    """The branches that offer values: for each option the patterns that find it, and its values."""
+    return "\n".join(
+        f"        {'|'.join(patterns)})\n"
+        f'            COMPREPLY=($(compgen -P "$start" -W \'{" ".join(values)}\' -- "$word"))\n'
+        "            return ;;"
+        for patterns, values in offered
+        if values
     )
 
 
@@ -115,9 +128,19 @@ def _fish_lines() -> Iterator[str]:
         for option in options:
             for flag in _flags(option):
                 yield _fish_option(command, option, flag.removeprefix("--"))
+    yield from map(_fish_perf_option, PERF_OPTIONS)
     for flag, text in OWN_OPTIONS.items():
         line = f"complete -c naiad -n '__fish_seen_subcommand_from explain' -l {flag[2:]} -d {shlex.quote(text)}"
         yield line if flag in FLAGS else f"{line} -r"
+
+
+def _fish_perf_option(option: PerfOption) -> str:
+    names = "".join((f" -l {option.name}" if option.name else "", f" -s {option.letter}" if option.letter else ""))
+    what = shlex.quote(option.help.partition(". ")[0].rstrip("."))
+    line = f"complete -c naiad -n '__fish_seen_subcommand_from perf'{names} -d {what}"
+    if option.kind.words:
+        return f"{line} -x -a {shlex.quote(' '.join(option.kind.words))}"
+    return f"{line} -r" if option.kind.takes_value else line
 
 
 def _fish_option(command: str, option: Option, name: str) -> str:
@@ -138,6 +161,12 @@ def _all_flags(options: Sequence[Option]) -> Iterator[str]:
     yield "--help"
     for option in options:
         yield from _flags(option)
+
+
+def _perf_flags() -> Iterator[str]:
+    yield from ("--help", "--version")
+    for option in PERF_OPTIONS:
+        yield from option.flags
 
 
 def _flags(option: Option) -> tuple[str, ...]:

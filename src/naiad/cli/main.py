@@ -16,6 +16,7 @@ COMMANDS = {
         "naiad.cli.explain:explain",
         "show every field of a configuration: value, origin, meaning",
     ),
+    "perf": ("naiad.cli.perf:perf", "measure a served model's rate and latencies"),
     "completion": ("naiad.cli.completion:completion", "print a script that completes these commands in a shell"),
 }
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from naiad.perf.results import LoadMode
+from naiad.perf.load_mode import LoadMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,14 @@ class OutputSettings:
 
 @dataclass(frozen=True, slots=True)
 class PerfSettings:
-    """Everything that one run is asked for; ``sweep`` holds the values of ``--sweep`` by what they vary."""
+    """Everything that one run is asked for.
+
+    Attributes:
+        sweep: the values of ``--sweep`` by what they vary.
+        compare: the reports to compare; nothing is measured then.
+        given: the long names of the options that were given, or the letters of those without one.
+        warnings: what to tell the user before the run.
+    """
 
     target: TargetSettings = field(default_factory=TargetSettings)
     input: InputSettings = field(default_factory=InputSettings)
@@ -164,3 +171,6 @@ class PerfSettings:
     measure: MeasureSettings = field(default_factory=MeasureSettings)
     output: OutputSettings = field(default_factory=OutputSettings)
     sweep: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    compare: tuple[Path, ...] = ()
+    given: frozenset[str] = frozenset()
+    warnings: tuple[str, ...] = ()

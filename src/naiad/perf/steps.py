@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from naiad.shared_memory.region import RegionRef
+
 
 @dataclass(frozen=True, slots=True)
 class TensorDescription:
@@ -48,12 +50,14 @@ class TensorValue:
         shape: the whole shape, with the batch dimension where the model has one.
         data: the elements in the binary form of the protocol: little endian, row by row; BYTES elements each behind a
             length of four bytes.
+        region: where in a registered region of shared memory the data lie; None when the request carries them.
     """
 
     name: str
     datatype: str
     shape: tuple[int, ...]
     data: bytes
+    region: RegionRef | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +68,16 @@ class Step:
         expected: the outputs that are compared with those of the response; empty when nothing is compared.
         timestamp_ms: when a fixed schedule sends it, counted from the start.
         payload: the body as JSON text, for services whose requests are not tensors.
+        session_id: the conversation that it belongs to; the steps of one session are a stream of their own.
+        delay_ms: how long it waits after the last response of the step before it.
     """
 
     inputs: tuple[TensorValue, ...]
     expected: tuple[TensorValue, ...] = ()
     timestamp_ms: float | None = None
     payload: bytes = b""
+    session_id: str = ""
+    delay_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +85,24 @@ class StepStream:
     """Steps that are sent one after the other: the steps of a sequence, or requests that take turns."""
 
     steps: tuple[Step, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class RegionLayout:
+    """Two regions of shared memory: the inputs of all steps lie in one, outputs are written to the other.
+
+    Attributes:
+        streams: the steps, whose inputs have their place in the region.
+        outputs: the place of each output by its name. Requests in flight share it.
+        input_region, output_region: the names of the regions.
+        input_bytes, output_bytes: their sizes; 0 for a region that is not needed.
+        writes: the offsets of the inputs' data, and the data.
+    """
+
+    streams: tuple[StepStream, ...]
+    outputs: dict[str, RegionRef]
+    input_region: str
+    input_bytes: int
+    output_region: str
+    output_bytes: int
+    writes: tuple[tuple[int, bytes], ...] = ()

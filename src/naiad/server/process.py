@@ -55,9 +55,9 @@ class StopSignals:
                 return
             logger.error("%s again: exiting at once, requests in flight are lost", name)
             exit_now(1)
+        self._received_s = monotonic()
         # Before the event, which wakes the server: it then reads how it is to stop.
         self._on_first(name)
-        self._received_s = monotonic()
         self.received.set()
 
 

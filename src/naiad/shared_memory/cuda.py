@@ -53,6 +53,25 @@ class Driver:
         self._call("cuIpcOpenMemHandle_v2", ctypes.byref(address), given, ctypes.c_uint(_LAZY_ENABLE_PEER_ACCESS))
         return address.value
 
+    def allocate(self, device: int, size: int) -> int:
+        """Allocate memory of this process on a device; returns its address."""
+        self._use(device)
+        address = ctypes.c_uint64()
+        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+        return address.value
+
+    def export(self, device: int, address: int) -> bytes:
+        """The handle by which other processes open an allocation of this one."""
+        self._use(device)
+        handle = _Handle()
+        self._call("cuIpcGetMemHandle", ctypes.byref(handle), ctypes.c_uint64(address))
+        return ctypes.string_at(ctypes.byref(handle), HANDLE_BYTES)
+
+    def free(self, device: int, address: int) -> None:
+        """Free an allocation of this process."""
+        self._use(device)
+        self._call("cuMemFree_v2", ctypes.c_uint64(address))
+
     def size(self, device: int, address: int) -> int:
         """The bytes of the allocation at an address."""
         self._use(device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -17,8 +18,10 @@ if find_spec("keras") is None or find_spec("torch") is None:
 
 from naiad.backends import registry
 from naiad.errors import NaiadError
+from naiad.extras import how_to_install
 from naiad.testing import serving
 from support.backend_contract import config, context, running, spec, started
+from support.config_texts import parameter
 from support.keras_models import keras, predicted, save, tanh_network
 
 TENSORS = (
@@ -142,21 +145,55 @@ except Exception as error:
 """
 
 
-def imported(home: Path, **variables: str) -> str:
-    """What becomes of an import of Keras in a new process with an empty home."""
+HIDE = """
+import sys
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name in {names}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Hidden())
+"""
+
+
+def imported(home: Path, hidden: tuple[str, ...] = (), **variables: str) -> str:
+    """What becomes of an import of Keras in a new process with an empty home, which does not find ``hidden``."""
     names = ("KERAS_BACKEND", "KERAS_HOME")
     environment = {name: value for name, value in os.environ.items() if name not in names}
     environment.update(HOME=str(home), **variables)
     done = subprocess.run(
-        [sys.executable, "-c", LOAD], env=environment, capture_output=True, text=True, timeout=100, check=True
+        [sys.executable, "-c", HIDE.format(names=hidden) + LOAD],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
     )
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_keras_runs_on_what_is_installed_and_leaves_no_file(tmp_path: Path) -> None:
     chosen, *variables = imported(tmp_path).split()
     assert find_spec(chosen) is not None and variables == ["None", "None"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_keras_is_named_as_other_frameworks_are(tmp_path: Path) -> None:
+    assert imported(tmp_path, ("keras",)) == (
+        "BackendUnavailableError model 'm' needs the backend 'keras', and keras cannot be imported (No module named "
+        f"'keras'); run: {how_to_install('keras')}"
+    )
+
+
+@pytest.mark.slow
+def test_the_log_says_which_keras_a_model_with_its_own_python_runs_on(tmp_path: Path) -> None:
+    path = tmp_path / "models" / "tanh" / "1" / "model.keras"
+    path.parent.mkdir(parents=True)
+    save(path, tanh_network(1, 8))
+    wish = {"execution": "process", "python": sys.executable}
+    (path.parent.parent / "config.pbtxt").write_text(" ".join(parameter(*each) for each in wish.items()))
+    with serving(tmp_path / "log", tmp_path / "models") as server:
+        assert f"model 'tanh' runs on keras {keras.__version__}, Python {platform.python_version()}" in server.log
 
 
 @pytest.mark.slow

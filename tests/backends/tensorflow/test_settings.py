@@ -100,6 +100,7 @@ for count in (1, 2, 4, 1):
 """
 
 
+@pytest.mark.slow
 def test_every_session_has_the_threads_that_were_asked_for(model: Path) -> None:
     """In a process of its own, where the first session is one of the backend."""
     command = [sys.executable, "-c", COUNT_THREADS, PLATFORM + TENSORS, str(model)]

@@ -77,6 +77,7 @@ def test_a_state_dict_named_as_the_model_finds_its_class(tmp_path: Path) -> None
     np.testing.assert_array_equal(answer(tmp_path / "model.pt"), EXPECTED)
 
 
+@pytest.mark.slow
 def test_it_is_compiled_on_request(tmp_path: Path) -> None:
     path = write(tmp_path, SOURCE.replace("if x.sum() > 1000:", "if False:"))
     np.testing.assert_allclose(answer(path, CONFIG + OPTIONS), EXPECTED, rtol=1e-6)
@@ -148,6 +149,7 @@ def test_a_configuration_without_tensors_says_what_to_write(tmp_path: Path) -> N
     assert "a class of Python does not say" in text and 'input [ { name: "x"' in text
 
 
+@pytest.mark.slow
 def test_a_check_finds_the_class_and_says_how_to_replace_torchscript(tmp_path: Path) -> None:
     folder = tmp_path / "layer" / "1"
     folder.mkdir(parents=True)

@@ -72,6 +72,7 @@ def direct(path: Path, *inputs: np.ndarray, **named: np.ndarray) -> Any:
 # Auto-complete
 
 
+@pytest.mark.slow
 def test_inputs_outputs_and_batching_are_completed(tmp_path: Path) -> None:
     found = completed(torch_programs.linear(tmp_path / "model.pt2"))
     assert tensors(found.input) == [("INPUT__0", [4])] and tensors(found.output) == [("OUTPUT__0", [3])]

@@ -330,6 +330,7 @@ def test_all_instances_of_a_shared_process_come_back_into_one(repository: Path) 
     play(repository, test)
 
 
+@pytest.mark.slow
 def test_a_stopped_process_is_noticed_and_replaced(repository: Path, way: str) -> None:
     write_rowdy(repository, way)
 
@@ -346,6 +347,7 @@ def test_a_stopped_process_is_noticed_and_replaced(repository: Path, way: str) -
     play(repository, test, **{"stub-timeout-seconds": "4"})
 
 
+@pytest.mark.slow
 def test_one_bad_neighbour_in_the_batch_that_crashes(repository: Path) -> None:
     """All requests of the batch fail: which of them it was is not known. Another try helps those that are well."""
     write_rowdy(repository, "process", more=BATCHING)
@@ -387,6 +389,7 @@ def test_a_crash_while_loading_is_told(repository: Path, way: str) -> None:
     play(repository, test)
 
 
+@pytest.mark.slow
 def test_a_crash_while_loading_fails_its_own_model_alone(repository: Path) -> None:
     for name in "abc":
         write_rowdy(repository, "shared", name)
@@ -448,6 +451,7 @@ def test_a_model_that_does_not_load_is_tried_once(repository: Path, way: str, be
     play(repository, test)
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_models_that_come_and_go(repository: Path, way: str) -> None:
     write_rowdy(repository, way, "m")
     write_rowdy(repository, way, "broken", parameter("start", "fail"))

@@ -154,6 +154,7 @@ def test_crash_loop_answers_what_waits(tmp_path: Path) -> None:
     play(tmp_path, test, methods)
 
 
+@pytest.mark.slow
 def test_killed_and_back(tmp_path: Path) -> None:
     async def test(model: Any) -> None:
         before = open_files()
@@ -212,6 +213,7 @@ def test_unsent_descriptors_are_closed(tmp_path: Path) -> None:
     play(tmp_path, test, more=BATCHING)
 
 
+@pytest.mark.slow
 def test_large_frames_are_not_quadratic(tmp_path: Path) -> None:
     async def test(model: Any) -> None:
         begun = monotonic()
@@ -232,6 +234,7 @@ def test_large_frames_are_not_quadratic(tmp_path: Path) -> None:
     play(tmp_path, test, methods)
 
 
+@pytest.mark.slow
 def test_stopped_child_is_replaced(tmp_path: Path) -> None:
     async def test(model: Any) -> None:
         pid = process_of(model).pid
@@ -320,6 +323,7 @@ def initialize(self, args):
     assert monotonic() - begun < 10
 
 
+@pytest.mark.slow
 def test_rounds(tmp_path: Path) -> None:
     write_model(tmp_path)
 
@@ -337,6 +341,7 @@ def test_rounds(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.slow
 def test_segments_come_back(tmp_path: Path) -> None:
     gc.collect()
     before = mapped_segments()

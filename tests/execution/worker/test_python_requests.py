@@ -184,6 +184,7 @@ def test_a_request_that_is_given_back_for_ever_ends_when_its_caller_gives_up(tmp
     play(tmp_path, test, methods, "")
 
 
+@pytest.mark.slow
 def test_many_open_requests_are_given_up_at_once(tmp_path: Path) -> None:
     count = 20_000
 

@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from time import monotonic, monotonic_ns
 
+import pytest
+
 from naiad.errors import ExecutionTimeoutError, UnavailableError
 from naiad.execution.worker.watchdog import ExecutionWatchdog
 from support.event_loops import run, until
@@ -105,6 +107,7 @@ def test_requests_beside_the_late_batch_are_told_why_their_process_ended(tmp_pat
     run(main())
 
 
+@pytest.mark.slow
 def test_a_child_that_does_its_work_between_ends_is_back_soon(tmp_path: Path) -> None:
     write_model(tmp_path, SLEEPS)
 
@@ -124,6 +127,7 @@ def test_a_child_that_does_its_work_between_ends_is_back_soon(tmp_path: Path) ->
     run(main())
 
 
+@pytest.mark.slow
 def test_a_child_that_only_ends_is_back_later_and_later(tmp_path: Path) -> None:
     write_model(tmp_path, SLEEPS)
 

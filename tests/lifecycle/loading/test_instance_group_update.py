@@ -180,6 +180,7 @@ def test_processes_of_a_python_model_stay(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_a_process_that_leaves_answers_what_it_holds(tmp_path: Path) -> None:
     streams = """
         def execute(self, requests):
@@ -353,6 +354,7 @@ def test_instances_that_leave_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     run(test())
 
 
+@pytest.mark.slow
 def test_an_unload_while_an_instance_leaves(tmp_path: Path) -> None:
     async def test() -> None:
         async with python_model(tmp_path, elsewhere(LONG, tmp_path), "", 3) as (found, model):

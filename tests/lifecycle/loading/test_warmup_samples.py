@@ -576,6 +576,7 @@ def test_a_process_that_does_not_get_warm_again(tmp_path: Path, caplog: pytest.L
         run(test())
 
 
+@pytest.mark.slow
 def test_a_process_that_only_ever_warms_up_is_given_up_in_time(tmp_path: Path) -> None:
     methods = """
         def execute(self, requests):

@@ -244,6 +244,7 @@ def test_idle_models_go_unless_they_are_pinned_or_run(tmp_path: Path) -> None:
     run(scenario())
 
 
+@pytest.mark.slow
 def test_a_model_that_is_being_copied_is_loaded_once_it_lies_still(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with house(tmp_path, is_explicit=False, memory=MemorySettings(demand_s=30)) as found:

@@ -58,6 +58,7 @@ def test_members_stay_until_all_of_them_are_there(tmp_path: Path) -> None:
     run(scenario())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 def test_a_storm_on_ensembles_that_share_members_is_answered_in_full(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)

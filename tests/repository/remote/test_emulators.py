@@ -137,6 +137,7 @@ def test_azure(azurite: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         read_all(uri, tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_google(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     s3.decodes = True
     for name, body in (("one/config.pbtxt", b"x"), ("one/1/data", BIG), ("two/1/a b", b"y")):

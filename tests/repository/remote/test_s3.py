@@ -81,6 +81,7 @@ def unreachable(s3: S3) -> Iterator[str]:
 
 
 class TestMirroring:
+    @pytest.mark.slow
     def test_a_second_start_fetches_nothing(self, s3: S3, mirror: Path) -> None:
         big = content(3 << 20, 1)
         put_model(s3, "one", {"1/data.bin": content(1000), "configs/gpu.pbtxt": b"x", "labels.txt": b"a\nb\n"})

@@ -376,6 +376,7 @@ def drive(
     return seen, progress.is_stuck
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(houses(), st.booleans(), st.sampled_from([None, True, False]), st.booleans(), st.data())
 def test_any_order_of_answers_gives_what_one_step_after_the_other_gives(
@@ -396,6 +397,7 @@ def test_any_order_of_answers_gives_what_one_step_after_the_other_gives(
     assert drive(house, plan, inputs, data) == naive(house, plan, inputs)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(houses(decoupled=False), st.data())
 def test_each_needed_step_runs_at_most_once(house: House, data: st.DataObject) -> None:

@@ -543,15 +543,15 @@ class AnyOrderLinked(AnyOrderOldestIterative):
 
 
 bounded = settings(max_examples=150, stateful_step_count=40, deadline=None)
-TestDirectInAnyOrder = AnyOrder.TestCase
+TestDirectInAnyOrder = pytest.mark.slow(AnyOrder.TestCase)
 TestDirectInAnyOrder.settings = bounded
 TestOldestInAnyOrder = AnyOrderOldest.TestCase
 TestOldestInAnyOrder.settings = bounded
-TestIterativeInAnyOrder = AnyOrderIterative.TestCase
+TestIterativeInAnyOrder = pytest.mark.slow(AnyOrderIterative.TestCase)
 TestIterativeInAnyOrder.settings = bounded
-TestOldestIterativeInAnyOrder = AnyOrderOldestIterative.TestCase
+TestOldestIterativeInAnyOrder = pytest.mark.slow(AnyOrderOldestIterative.TestCase)
 TestOldestIterativeInAnyOrder.settings = bounded
-TestLinkedInAnyOrder = AnyOrderLinked.TestCase
+TestLinkedInAnyOrder = pytest.mark.slow(AnyOrderLinked.TestCase)
 TestLinkedInAnyOrder.settings = bounded
 
 

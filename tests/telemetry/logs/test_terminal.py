@@ -124,6 +124,7 @@ def test_a_file_and_a_pipe_get_the_lines_of_the_reference(tmp_path: Path) -> Non
     assert terminal.shown() == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "line"),
     [

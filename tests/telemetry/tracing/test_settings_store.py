@@ -139,6 +139,7 @@ def test_a_tensor_that_does_not_lie_in_one_piece() -> None:
     assert found.described() == {"name": "A", "data": "0.0,3.0,1.0,4.0,2.0,5.0", "shape": "3,2", "dtype": "FP32"}
 
 
+@pytest.mark.slow
 def test_tensors_that_wait_for_the_disk_are_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     os.mkfifo(tmp_path / "trace")
     writer, output = TraceWriter(str(tmp_path / "trace")), TraceOutput(0)

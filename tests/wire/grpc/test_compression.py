@@ -61,6 +61,7 @@ def test_the_limit_is_exact(encoding: str) -> None:
         assert caught.value.grpc_code == 8
 
 
+@pytest.mark.slow
 @ENCODINGS
 def test_a_bomb_costs_little_more_than_the_limit(encoding: str) -> None:
     bomb = compress((bytes(200 * MEGABYTE),), encoding, 9)

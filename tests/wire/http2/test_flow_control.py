@@ -175,6 +175,7 @@ def test_large_answers_share_the_connection() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_a_transport_that_is_full_gets_no_more() -> None:
     async def test() -> None:
         peer = RawPeer()
@@ -275,6 +276,7 @@ def test_every_kind_of_part_is_sent(part: object, how: str) -> None:
 # Requests
 
 
+@pytest.mark.slow
 def test_a_stream_gets_room_back_as_it_sends() -> None:
     async def test() -> None:
         peer = Peer()
@@ -377,6 +379,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(STEPS)
 def test_never_more_than_the_windows_and_never_less_than_possible(steps: list[tuple[str, int, int]]) -> None:

@@ -53,6 +53,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(steps)
 def test_blocks_mean_the_same_with_and_without_the_memo(
@@ -110,6 +111,7 @@ raw_fields = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(st.lists(raw_fields, min_size=1, max_size=12), st.lists(st.integers(0, 11), max_size=30))
 def test_hand_made_blocks_mean_the_same_too(blocks: list[list[bytes]], order: list[int]) -> None:

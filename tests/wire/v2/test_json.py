@@ -70,6 +70,7 @@ def test_round_trip_of_strings(texts: list[str]) -> None:
     assert json.loads(encode_data(array, BY_WIRE["BYTES"], "X")) == texts
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_any_nesting_is_flattened_row_major(data: st.DataObject) -> None:
     count = iter(range(1000))

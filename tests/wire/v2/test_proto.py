@@ -78,6 +78,7 @@ def test_spoilt_requests_are_read_as_protobuf_reads_them(message: Any, random: A
     assert_agrees(spoil(message.SerializeToString(), random))
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from([0, 1, 2, 3, 8, 0x0A, 0x12, 0x1A, 0x22, 0x2A, 0x32, 0x3A, 0x80, 0x81, 0xFF])))
 def test_any_bytes_are_read_as_protobuf_reads_them(raw: list[int]) -> None:
     assert_agrees(bytes(raw))

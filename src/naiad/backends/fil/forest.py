@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from naiad.backends.fil.checkpoint import check_checkpoint
 from naiad.backends.fil.formats import JOBLIB, LIGHTGBM, SKOPS, TREELITE, XGBOOST, XGBOOST_UBJ, ForestFormat
 from naiad.errors import ModelLoadError, first_line
 
@@ -58,6 +59,8 @@ def load_forest(model: str, file: Path, file_format: ForestFormat, unknown_field
         raise ValueError(f"{file_format.title} is no format of treelite")
     if file_format is LIGHTGBM:
         _check_complete(model, file)
+    if file_format is TREELITE:
+        check_checkpoint(model, file)
     try:
         return of_treelite(model, str(file), _read(file, file_format, unknown_fields), file_format.title)
     except ModelLoadError:

@@ -26,7 +26,7 @@ class KerasBackend(Backend):
 
     def __init__(self, context: BackendContext) -> None:
         super().__init__(context)
-        self._keras = import_keras(context.model)
+        self._keras = import_keras()
         self._lock = threading.Lock()
         self._loaded: Any = None
         self._shape: CallShape | None = None

@@ -18,8 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from naiad.errors import BackendUnavailableError, first_line
-from naiad.extras import how_to_install
+from naiad.errors import first_line
+from naiad.extras import MissingPackageError, how_to_install
 
 LIBRARIES: Final = ("tensorflow", "torch", "jax")
 """What Keras runs on, in the order in which it is chosen."""
@@ -29,38 +29,39 @@ _HOME: Final = "KERAS_HOME"
 _importing = threading.Lock()
 
 
-def import_keras(model: str) -> Any:
+def import_keras() -> Any:
     """The module ``keras``.
 
     Raises:
-        BackendUnavailableError: Keras, or what it runs on, cannot be imported; the text says what to install.
+        ModuleNotFoundError: there is no Keras.
+        MissingPackageError: Keras is there, and what it runs on cannot be imported.
     """
     with _importing:
         if "keras" in sys.modules:
             return sys.modules["keras"]
+        if find_spec("keras") is None:
+            raise ModuleNotFoundError("No module named 'keras'", name="keras")
         try:
-            found = find_spec("keras")
-            with _environment(model):
+            with _environment():
                 return importlib.import_module("keras")
+        # ValueError is what Keras raises for the name of a library that it does not know.
         except (ImportError, OSError, ValueError) as error:
             # What is half imported would look imported to the next model.
             _forget()
-            install = how_to_install("keras") if found is None else _how_to_choose()
-            raise BackendUnavailableError(
-                f"model '{model}' needs the backend 'keras', and keras cannot be imported ({first_line(error)}); run: "
-                f"{install}"
-            ) from error
+            if isinstance(error, MissingPackageError):
+                raise
+            raise MissingPackageError(first_line(error), _how_to_choose()) from error
 
 
 @contextmanager
-def _environment(model: str) -> Iterator[None]:
+def _environment() -> Iterator[None]:
     """The variables that Keras reads while it is imported; those of the server are as before afterwards."""
     before = {name: os.environ.get(name) for name in (_CHOICE, _HOME)}
     config = _config_file()
     with tempfile.TemporaryDirectory(prefix="naiad-keras-") as folder:
         try:
             if not before[_CHOICE]:
-                os.environ[_CHOICE] = _choose(model, config)
+                os.environ[_CHOICE] = _choose(config)
             if not config.exists():
                 os.environ[_HOME] = folder
             yield
@@ -72,7 +73,7 @@ def _environment(model: str) -> Iterator[None]:
                     os.environ[name] = value
 
 
-def _choose(model: str, config: Path) -> str:
+def _choose(config: Path) -> str:
     """What the user's file says, if that is there, or else the first library that is."""
     try:
         wanted = json.loads(config.read_text(encoding="utf-8")).get("backend")
@@ -82,10 +83,7 @@ def _choose(model: str, config: Path) -> str:
     names = sorted(LIBRARIES, key=lambda name: name != wanted)
     chosen = next((name for name in names if find_spec(name) is not None), None)
     if chosen is None:
-        raise BackendUnavailableError(
-            f"model '{model}' needs the backend 'keras', and Keras needs one of {', '.join(LIBRARIES)}, none of which "
-            f"is installed; run: {how_to_install('torch')}"
-        )
+        raise MissingPackageError(f"it needs one of {', '.join(LIBRARIES)}, none is installed", how_to_install("torch"))
     return chosen
 
 

@@ -1,1 +1,1 @@
-"""What requests hold: generated, or read from files."""
+"""What requests hold: tensors that are made up, or read from directories and JSON files."""

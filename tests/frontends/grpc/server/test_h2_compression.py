@@ -132,6 +132,7 @@ def test_giving_up_while_a_message_is_being_decompressed(give_up: Callable[[RawP
     run(test())
 
 
+@pytest.mark.slow
 def test_a_call_is_granted_nothing_while_a_message_is_being_decompressed() -> None:
     async def test() -> None:
         peer = RawPeer()

@@ -42,6 +42,7 @@ def test_no_message_comes_while_paused_and_all_come_in_order() -> None:
     run(test())
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.integers(0, 400_000) | st.integers(0, 50), min_size=1, max_size=5),

@@ -500,6 +500,7 @@ def test_up_to_the_bound_nobody_is_ended() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_ending_many_connections_at_once_takes_little_time() -> None:
     async def test() -> None:
         peers = waiting_peers(GrpcLimits(max_waiting_bytes=1000), [1000] * 2000)

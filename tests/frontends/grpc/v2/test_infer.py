@@ -477,6 +477,7 @@ ERRORS: dict[str, tuple[Any, int, str]] = {
 }
 
 
+@pytest.mark.slow
 def test_every_error_has_its_code_and_text_also_the_second_time(tmp_path: Path) -> None:
     async def scenario(services: Services) -> None:
         good = await services.answer(pair())

@@ -141,6 +141,7 @@ def test_what_was_remembered_of_plain_requests_does_not_read_compressed_ones(rep
     play(repository, scenario)
 
 
+@pytest.mark.slow
 def test_a_body_that_grows_beyond_the_limit_costs_no_more_memory_than_that(repository: Path) -> None:
     async def scenario(house: House, peer: Peer) -> None:
         limit = 1 << 21

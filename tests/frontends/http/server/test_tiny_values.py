@@ -48,6 +48,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["infer", "generate"])
 def test_the_loop_is_not_held_up(repository: Path, way: str) -> None:
     async def scenario(house: House, peer: Peer) -> None:

@@ -235,6 +235,7 @@ def pairs(draw: st.DrawFn) -> tuple[RequestReader, bytes, bytes]:
     return reader(*dtypes), text({**root, "inputs": good}, layout), text({**root, "inputs": some}, layout)
 
 
+@pytest.mark.slow
 @given(pairs())
 def test_any_data_in_the_same_text(pair: tuple[RequestReader, bytes, bytes]) -> None:
     known, first, second = pair
@@ -243,6 +244,7 @@ def test_any_data_in_the_same_text(pair: tuple[RequestReader, bytes, bytes]) -> 
     is_recalled(known, first)
 
 
+@pytest.mark.slow
 @given(pairs(), st.data())
 def test_any_change_of_the_bytes(pair: tuple[RequestReader, bytes, bytes], data: st.DataObject) -> None:
     known, first, body = pair

@@ -1,0 +1,95 @@
+"""What all kinds of load have in common: channels, the requests on them, and the notes of what came of it."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from typing import Final
+
+from naiad.perf.load.source import RequestSource
+from naiad.perf.measure.recorder import Recorder
+from naiad.perf.target.loop import EpollLoop
+from naiad.perf.target.protocol import ClientChannel, PerfTarget, Place, Problem
+from naiad.perf.target.question import wait_open
+
+NEVER_NS: Final = 1 << 62
+PLACES_PER_CHANNEL: Final = 16
+"""How many calls share a connection where the protocol lets them."""
+
+clock = time.monotonic_ns
+
+
+class Load:
+    """Sends requests, and hears of their responses.
+
+    Attributes:
+        recorder: what came of them.
+        is_running: whether new requests are sent.
+        in_flight: requests that are not over.
+    """
+
+    def __init__(self, loop: EpollLoop, target: PerfTarget, source: RequestSource, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.times = recorder.times
+        self.is_running = False
+        self.in_flight = 0
+        self._loop = loop
+        self._target = target
+        self._source = source
+        self._channels: list[ClientChannel] = []
+        self._note = recorder.latencies.append
+
+    def _open_places(self, count: int) -> list[Place]:
+        """Connect so many places.
+
+        Raises:
+            TargetError: the server does not take the connections.
+        """
+        places: list[Place] = []
+        while len(places) < count:
+            channel = self._target.open(self._loop, self, min(PLACES_PER_CHANNEL, count - len(places)))
+            self._channels.append(channel)
+            places += channel.places
+        wait_open(self._loop, self._channels, f"the server of {count} requests in flight")
+        return places[:count]
+
+    def responded(self, place: Place, now_ns: int) -> None:
+        """Note a response of a stream."""
+        recorder = self.recorder
+        recorder.responses += 1
+        if place.last_ns:
+            recorder.between_responses.append(now_ns - place.last_ns)
+        else:
+            recorder.first_responses.append(now_ns - place.began_ns)
+
+    def begin(self, now_ns: int) -> None:
+        """Start the load."""
+        self.is_running = True
+
+    def pump(self, now_ns: int) -> int:
+        """Send what is due; returns when to be called again, on the monotonic clock."""
+        return NEVER_NS
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a load that has an end has reached it."""
+        return False
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether windows may begin."""
+        return True
+
+    def stop(self) -> None:
+        """Send nothing more; what is in flight goes on."""
+        self.is_running = False
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.is_running = False
+        for channel in self._channels:
+            channel.close()
+
+    @abstractmethod
+    def completed(self, place: Place, now_ns: int, problem: Problem | None) -> None:
+        """Note the end of a request."""

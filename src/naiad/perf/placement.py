@@ -1,0 +1,30 @@
+"""Tensors of requests in shared memory, as ``--shared-memory`` asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from naiad.perf.input.region_layout import lay_out
+from naiad.perf.settings import InputSettings
+from naiad.perf.steps import ModelDescription, StepStream
+from naiad.perf.target.protocol import PerfTarget
+from naiad.perf.target.shared_memory import region_name, registered
+
+
+@contextmanager
+def in_regions(
+    settings: InputSettings, target: PerfTarget, model: ModelDescription, streams: Sequence[StepStream]
+) -> Iterator[Sequence[StepStream]]:
+    """The steps to send, whose tensors lie in registered regions while the block runs, if that is asked for.
+
+    Raises:
+        PerfInputError: the steps do not go with shared memory.
+        TargetError: there is no such memory, or the server does not take it.
+    """
+    if settings.shared_memory == "none":
+        yield streams
+        return
+    layout = lay_out(settings, model, streams, region_name())
+    with registered(settings.shared_memory, layout, target.place_tensors(layout.outputs)):
+        yield layout.streams

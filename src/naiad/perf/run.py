@@ -1,0 +1,197 @@
+"""A whole run: describe the model, build the requests, warm up, measure each level, and gather the report."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+from naiad.perf.input.build import build_streams
+from naiad.perf.load.level import LevelRun, Stop
+from naiad.perf.load.loads import LoadFactory
+from naiad.perf.load.observer import Observer
+from naiad.perf.load.search import search_levels, single_level
+from naiad.perf.measure.recorder import Recorder
+from naiad.perf.placement import in_regions
+from naiad.perf.progress import Progress
+from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Report
+from naiad.perf.settings import PerfSettings
+from naiad.perf.steps import ModelDescription, StepStream
+from naiad.perf.target.loop import EpollLoop
+from naiad.perf.target.metrics import MetricsTarget, find_metrics
+from naiad.perf.target.open import open_target
+from naiad.perf.target.protocol import EncodedStep, PerfTarget, TargetError
+from naiad.perf.target.question import ask
+
+# What Linux adds to each wait; with its usual 50 us no schedule is kept to better than that.
+_TIMER_SLACK = "/proc/self/timerslack_ns"
+_FINITE = (LoadMode.FIXED_SCHEDULE, LoadMode.PERIODIC_CONCURRENCY)
+_SINGLE = (*_FINITE, LoadMode.CUSTOM_INTERVALS)
+
+
+class PerfRun:
+    """One run of ``naiad perf``.
+
+    Attributes:
+        report: what was found so far; complete when ``run`` has returned.
+        failure: why the run ended early; empty when it did not.
+    """
+
+    def __init__(self, settings: PerfSettings, progress: Progress | None = None, command: Sequence[str] = ()) -> None:
+        self.settings = settings
+        self.report = Report(command=tuple(command))
+        self.failure = ""
+        self._progress = progress or Progress()
+        self._stop = Stop()
+
+    def run(self) -> Report:
+        """Measure all levels.
+
+        Raises:
+            TargetError: the server cannot be measured.
+            PerfInputError: the input data do not fit the model.
+            KeyboardInterrupt: the user stopped it twice.
+        """
+        _sharpen_timers()
+        settings = self.settings
+        target = open_target(settings)
+        model = target.describe()
+        report = self.report
+        report.model, report.version = model.name, settings.target.version or model.version
+        report.service_kind, report.protocol = settings.target.service_kind, target.protocol
+        report.endpoint = target.endpoint
+        self._progress.described(model, target.endpoint)
+        streams = build_streams(settings.input, model, streams=1)
+        with _Interrupts(self._stop), in_regions(settings.input, target, model, streams) as placed:
+            encoded = _encode(target, placed)
+            self._warm_up(target, model, encoded)
+            metrics, note = self._find_metrics(model)
+            factory = LoadFactory(settings, target, model, encoded, _timestamps(streams))
+            self._measure(factory, target, metrics, note)
+        report.is_interrupted = self._stop.is_wanted
+        return report
+
+    def _warm_up(self, target: PerfTarget, model: ModelDescription, encoded: Sequence[Sequence[EncodedStep]]) -> None:
+        """Wait for a first response, however long it takes, and for those that were asked for beside it."""
+        step = encoded[0][0]
+        request = step.plain
+        if model.is_sequence:
+            first_id = self.settings.load.sequence_id_range[0]
+            request = step.in_sequence(first_id, is_first=True, is_last=True)
+        what = f"the first request to the model '{model.name}' at {target.endpoint}"
+        for number in range(1 + self.settings.measure.warmup_requests):
+            if self._stop.is_wanted:
+                return
+            took = ask(lambda poller, listener: target.open(poller, listener, 1), request, what, None, self._waited)
+            if number == 0:
+                self.report.warmup_ns = took
+                self._progress.warmed_up(took / 1e9)
+
+    def _waited(self, seconds: float) -> None:
+        self._progress.waiting(seconds)
+        if self._stop.is_wanted:
+            raise TargetError("stopped by the user before the first response")
+
+    def _find_metrics(self, model: ModelDescription) -> tuple[MetricsTarget | None, str]:
+        settings = self.settings.measure
+        if not settings.collect_metrics or settings.server_pid is not None:
+            return None, ""
+        found, why = find_metrics(settings.metrics_url, model.name)
+        is_asked = bool({"collect-metrics", "metrics-url"} & self.settings.given)
+        return found, why if is_asked else ""
+
+    def _measure(self, factory: LoadFactory, target: PerfTarget, metrics: MetricsTarget | None, note: str) -> None:
+        plan = self.settings.load
+        search = single_level(plan.levels.start) if plan.mode in _SINGLE else search_levels(plan)
+        value: float | None = next(search)
+        while value is not None and not self._stop.is_wanted and not self.failure:
+            result = self._measure_level(factory, target, metrics, factory.level(value))
+            if note:
+                result.notes.append(note)
+            self.report.levels.append(result)
+            self._progress.level_done(result)
+            try:
+                value = search.send(result.is_within_limit)
+            except StopIteration:
+                value = None
+
+    def _measure_level(
+        self, factory: LoadFactory, target: PerfTarget, metrics: MetricsTarget | None, level: LoadLevel
+    ) -> LevelResult:
+        settings = self.settings
+        with EpollLoop() as loop:
+            load = factory.open(loop, Recorder(), level)
+            observer = Observer(loop, target, settings.measure, metrics)
+            run = LevelRun(
+                loop,
+                load,
+                observer,
+                settings.measure,
+                level,
+                settings.input.batch_size,
+                self._progress,
+                self._stop,
+                is_single=bool(settings.measure.total_requests) or level.mode in _FINITE,
+                limit_ms=settings.load.latency_limit_ms,
+            )
+            result = run.run()
+        self.failure = loop.failure or _only_errors(result)
+        return result
+
+
+def _only_errors(result: LevelResult) -> str:
+    """Why a level without any success failed."""
+    if result.merged.requests or not result.merged.errors:
+        return ""
+    (kind, cause), count = result.merged.errors.most_common(1)[0]
+    return f"all {result.merged.errors.total()} requests failed, {count} of them with {kind}: {cause}"
+
+
+def _encode(target: PerfTarget, streams: Sequence[StepStream]) -> list[list[EncodedStep]]:
+    numbers = iter(range(sum(len(stream.steps) for stream in streams)))
+    return [[target.encode(step, next(numbers)) for step in stream.steps] for stream in streams]
+
+
+def _timestamps(streams: Sequence[StepStream]) -> list[float]:
+    return [step.timestamp_ms for stream in streams for step in stream.steps if step.timestamp_ms is not None]
+
+
+def _sharpen_timers() -> None:
+    try:
+        with open(_TIMER_SLACK, "w") as file:
+            file.write("1")
+    except OSError:
+        # Not Linux, or not allowed: requests of a schedule are then sent a little later.
+        return
+
+
+class _Interrupts:
+    """The first Ctrl-C ends the run in order, the second one at once."""
+
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
+        self._before: Any = None
+        self._is_set = False
+
+    def __enter__(self) -> None:
+        try:
+            self._before = signal.signal(signal.SIGINT, self._handle)
+            self._is_set = True
+        except ValueError:
+            # Not the main thread: whoever runs this there stops it otherwise.
+            self._is_set = False
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_set:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._stop.is_wanted:
+            raise KeyboardInterrupt
+        self._stop.is_wanted = True
+
+
+def run_perf(settings: PerfSettings, progress: Progress | None = None, command: Sequence[str] = ()) -> Report:
+    """Measure as the settings say; errors as ``PerfRun.run``."""
+    return PerfRun(settings, progress, command).run()

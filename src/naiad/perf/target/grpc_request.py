@@ -1,0 +1,144 @@
+"""Inference requests of the KServe protocol v2 over gRPC as bytes, made once and sent many times."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from naiad.perf.steps import ModelDescription, Step, TensorValue
+from naiad.perf.target.protocol import TargetError
+from naiad.perf.target.region_calls import region_parameters
+from naiad.shared_memory.region import RegionRef
+from naiad.wire.compression import compress
+from naiad.wire.grpc.messages import prefix
+from naiad.wire.http2 import frames
+from naiad.wire.proto_fields import field, field_head, varint
+
+_LEVEL: Final = 6
+_MASK: Final = 2**64 - 1
+# Fields of ModelInferRequest, its tensors and its parameters (the protocol's grpc_service.proto).
+_MODEL, _VERSION, _PARAMETERS, _INPUTS, _OUTPUTS, _RAW = 1, 2, 4, 5, 6, 7
+_NAME, _DATATYPE, _SHAPE = 1, 2, 3
+_INPUT_PARAMETERS, _OUTPUT_PARAMETERS = 4, 2
+_KEY, _VALUE = 1, 2
+_BOOL, _INT64, _STRING, _DOUBLE = 1, 2, 3, 4
+_data_head = struct.Struct(">IB")
+
+
+class GrpcRequestBytes:
+    """A message with its prefix.
+
+    Attributes:
+        data_head: the head of a DATA frame that holds all of it and ends the stream, without the stream's number.
+        index: which of the steps it was made from.
+        keeps_body: whether its response is looked at.
+        expected: the outputs that the response must have; empty when any will do.
+        body: the last response, where ``keeps_body`` is true and nothing is expected.
+    """
+
+    __slots__ = ("body", "data_head", "expected", "index", "keeps_body", "message", "size")
+
+    def __init__(
+        self, message: bytes, index: int = 0, expected: Sequence[TensorValue] = (), *, keeps_body: bool = False
+    ) -> None:
+        self.message = message
+        self.size = len(message)
+        self.data_head = _data_head.pack((len(message) << 8 | frames.DATA) & 0xFFFFFFFF, frames.END_STREAM)
+        self.index = index
+        self.expected = expected
+        self.keeps_body = keeps_body or bool(expected)
+        self.body = b""
+
+
+class GrpcRequestWriter:
+    """Writes the requests for one model.
+
+    Args:
+        compression: none, gzip or deflate.
+        parameters: of every request.
+    """
+
+    def __init__(self, model: ModelDescription, version: str, compression: str, parameters: Mapping[str, Any]) -> None:
+        outputs = b"".join(field(_OUTPUTS, field(_NAME, output.name.encode())) for output in model.outputs)
+        given = b"".join(parameter_field(name, value) for name, value in parameters.items())
+        self._start = field(_MODEL, model.name.encode()) + field(_VERSION, version.encode()) + given
+        self._outputs = outputs
+        self._compression = compression
+
+    def place_outputs(self, places: Mapping[str, RegionRef]) -> None:
+        """Have the outputs written to shared memory in all requests that are encoded from now on."""
+        self._outputs = b"".join(
+            field(_OUTPUTS, field(_NAME, name.encode()) + _region_fields(_OUTPUT_PARAMETERS, place))
+            for name, place in places.items()
+        )
+
+    def encode(self, step: Step, index: int) -> EncodedGrpcStep:
+        """The bytes of a step."""
+        inputs = b"".join(map(_input_field, step.inputs))
+        # Tensors in shared memory are left out, without a gap.
+        datas = [value.data for value in step.inputs if value.region is None]
+        raws = b"".join([part for data in datas for part in (field_head(_RAW, len(data)), data)])
+        return EncodedGrpcStep(self, inputs + self._outputs + raws, step, index)
+
+    def frame(self, rest: bytes, parameters: bytes) -> bytes:
+        """A whole message with its prefix."""
+        message = self._start + parameters + rest
+        if self._compression != "none":
+            message = compress([message], self._compression, _LEVEL)
+        return prefix.pack(self._compression != "none", len(message)) + message
+
+
+class EncodedGrpcStep:
+    """A step as bytes; its requests in sequences are put together when they are needed."""
+
+    __slots__ = ("_index", "_rest", "_step", "_writer", "plain")
+
+    def __init__(self, writer: GrpcRequestWriter, rest: bytes, step: Step, index: int) -> None:
+        self._writer = writer
+        self._rest = rest
+        self._step = step
+        self._index = index
+        self.plain = GrpcRequestBytes(writer.frame(rest, b""), index, step.expected)
+
+    def in_sequence(self, sequence: int, *, is_first: bool, is_last: bool) -> GrpcRequestBytes:
+        """The step as a request of a sequence."""
+        parameters = (
+            parameter_field("sequence_id", sequence)
+            + parameter_field("sequence_start", is_first)
+            + parameter_field("sequence_end", is_last)
+        )
+        return GrpcRequestBytes(self._writer.frame(self._rest, parameters), self._index, self._step.expected)
+
+
+def _input_field(value: TensorValue) -> bytes:
+    shape = b"".join(varint(size) for size in value.shape)
+    place = b"" if value.region is None else _region_fields(_INPUT_PARAMETERS, value.region)
+    return field(
+        _INPUTS,
+        field(_NAME, value.name.encode()) + field(_DATATYPE, value.datatype.encode()) + field(_SHAPE, shape) + place,
+    )
+
+
+def _region_fields(number: int, place: RegionRef) -> bytes:
+    return b"".join(parameter_field(name, value, number) for name, value in region_parameters(place).items())
+
+
+def parameter_field(name: str, value: Any, number: int = _PARAMETERS) -> bytes:
+    """One entry of the map ``parameters``, which is the field ``number``.
+
+    Raises:
+        TargetError: the protocol has no parameters of that type.
+    """
+    choice: bytes
+    if isinstance(value, bool):
+        choice = varint(_BOOL << 3) + varint(value)
+    elif isinstance(value, int):
+        choice = varint(_INT64 << 3) + varint(value & _MASK)
+    elif isinstance(value, str):
+        choice = field_head(_STRING, len(value.encode())) + value.encode()
+    elif isinstance(value, float):
+        choice = varint(_DOUBLE << 3 | 1) + struct.pack("<d", value)
+    else:
+        raise TargetError(f"the request parameter '{name}' is {value!r}, expected a bool, a number or a string")
+    return field(number, field(_KEY, name.encode()) + field_head(_VALUE, len(choice)) + choice)

@@ -1,0 +1,178 @@
+"""Servers of the KServe protocol v2 over HTTP."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote
+
+from naiad.perf.results import ServerParts
+from naiad.perf.settings import InputSettings, TargetSettings
+from naiad.perf.steps import ModelDescription, Step
+from naiad.perf.target.address import reach, split_url
+from naiad.perf.target.http_channel import HttpChannel
+from naiad.perf.target.http_request import HttpRequestBytes, HttpRequestWriter, request_head
+from naiad.perf.target.http_response import CODING, HEADER_LENGTH, HttpResponseReader
+from naiad.perf.target.model_text import read_description, read_parts
+from naiad.perf.target.protocol import ClientChannel, Poller, Problem, ResponseListener, TargetError
+from naiad.perf.target.question import ask
+from naiad.perf.target.region_calls import HttpRegionCalls, RegionCalls
+from naiad.perf.target.tls import tls_context
+from naiad.perf.target.validation import find_difference, http_outputs
+from naiad.shared_memory.region import RegionRef
+from naiad.wire.compression import EITHER, BrokenDataError, TooMuchDataError, inflate
+
+DESCRIBE_S: Final = 60.0
+_DEFAULT_PORT: Final = 8000
+_MAX_TEXT: Final = 300
+_MAX_BODY_BYTES: Final = 1 << 31
+
+
+class KserveHttpTarget:
+    """A model of a server that is reached over HTTP."""
+
+    protocol = "http"
+    is_streaming = False
+
+    def __init__(self, settings: TargetSettings, inputs: InputSettings) -> None:
+        """Reach the server.
+
+        Raises:
+            TargetError: it is not reached.
+        """
+        self._settings = settings
+        self._inputs = inputs
+        secure, host, port, self._base = split_url(settings.url, _DEFAULT_PORT)
+        self._address = reach(host, port, tls_context(settings, is_asked=secure))
+        self._model: ModelDescription | None = None
+        self._writer: HttpRequestWriter | None = None
+        self._ask_for_config = True
+
+    @property
+    def endpoint(self) -> str:
+        """Where the server is."""
+        return self._address.authority
+
+    def describe(self) -> ModelDescription:
+        """Ask the server for the model.
+
+        Raises:
+            TargetError: it does not answer, or has no such model.
+        """
+        self._model = self._describe(self._settings.model, self._settings.version)
+        path = self._path(self._settings.model, self._settings.version) + "/infer"
+        self._writer = HttpRequestWriter(
+            self._model,
+            path,
+            self._address.authority,
+            self._settings.headers,
+            self._settings.compression,
+            self._inputs.input_format,
+            self._inputs.output_format,
+            dict(self._settings.request_parameters),
+        )
+        return self._model
+
+    def _describe(self, name: str, version: str) -> ModelDescription:
+        path = self._path(name, version)
+        metadata = self._get(path, f"the request for the model '{name}'")
+        try:
+            config = self._get(path + "/config", f"the request for the configuration of '{name}'")
+        except TargetError:
+            # The protocol has no configurations: they are an extension.
+            config = {}
+        return read_description(metadata, config, self._describe)
+
+    def _path(self, name: str, version: str) -> str:
+        path = f"{self._base}/v2/models/{quote(name, safe='')}"
+        return f"{path}/versions/{quote(version, safe='')}" if version else path
+
+    def _get(self, path: str, what: str) -> Any:
+        request = self._question(path)
+        ask(self.open_side, request, f"{what} at {self.endpoint}", DESCRIBE_S)
+        try:
+            return json.loads(request.body)
+        except ValueError:
+            raise TargetError(f"{what} at {self.endpoint} gave no JSON: {_shown(request.body)}") from None
+
+    def _question(self, path: str) -> HttpRequestBytes:
+        head = request_head("GET", path, self._address.authority, self._settings.headers)
+        return HttpRequestBytes(head + b"\r\n", keeps_body=True)
+
+    def _post(self, path: str, body: bytes) -> None:
+        head = request_head("POST", self._base + path, self._address.authority, self._settings.headers)
+        lines = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+        request = HttpRequestBytes(head + lines + body, keeps_body=True)
+        ask(self.open_side, request, f"the call {path} at {self.endpoint}", DESCRIBE_S)
+
+    def place_tensors(self, outputs: Mapping[str, RegionRef]) -> RegionCalls:
+        """Have outputs written to regions; gives the calls that register them. ``describe`` comes first."""
+        assert self._writer is not None, "describe comes before place_tensors"
+        self._writer.place_outputs(outputs)
+        return HttpRegionCalls(self._post)
+
+    def encode(self, step: Step, index: int) -> Any:
+        """The bytes of a step; ``describe`` comes first.
+
+        Raises:
+            TargetError: JSON cannot carry one of its tensors.
+        """
+        assert self._writer is not None, "describe comes before encode"
+        return self._writer.encode(step, index)
+
+    def open(self, poller: Poller, listener: ResponseListener, places: int) -> ClientChannel:
+        """A new channel with one place."""
+        channel = HttpChannel(self._address, poller, listener, judge_response)
+        channel.connect()
+        return channel
+
+    def open_side(self, poller: Poller, listener: ResponseListener) -> ClientChannel:
+        """A channel for questions beside the load."""
+        return self.open(poller, listener, 1)
+
+    def statistics_request(self) -> HttpRequestBytes:
+        """The request for the server's counts: of all models when the model is made of others."""
+        if self._model is not None and not self._model.composing:
+            return self._question(self._path(self._model.name, self._model.version) + "/stats")
+        return self._question(f"{self._base}/v2/models/stats")
+
+    def read_statistics(self, body: bytes) -> ServerParts | None:
+        """The counts since the start of the server."""
+        try:
+            return None if self._model is None else read_parts(json.loads(body), self._model)
+        except (ValueError, TypeError, AttributeError):
+            return None
+
+
+def judge_response(request: Any, reader: HttpResponseReader) -> Problem | None:
+    """What is wrong with a whole response; None for a right one."""
+    body = b"" if reader.body is None else bytes(reader.body)
+    if reader.status != 200:
+        return f"HTTP {reader.status}", _error_text(body)
+    if not request.keeps_body:
+        return None
+    coding = CODING.search(reader.head)
+    if coding is not None:
+        try:
+            body = bytes(inflate(body, coding[1].decode(), EITHER, _MAX_BODY_BYTES))
+        except (BrokenDataError, TooMuchDataError, zlib.error) as error:
+            return "bad response", f"the body {error}"
+    if not request.expected:
+        request.body = body
+        return None
+    found = HEADER_LENGTH.search(reader.head)
+    return find_difference(request.expected, partial(http_outputs, body, int(found[1]) if found else len(body)))
+
+
+def _error_text(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, LookupError, TypeError):
+        return _shown(body) or "the response has no body"
+
+
+def _shown(body: bytes) -> str:
+    return body[:_MAX_TEXT].decode("utf-8", "replace").strip()

@@ -1,0 +1,112 @@
+"""What servers say of a model, read into a ``ModelDescription`` and ``ServerParts``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from naiad.perf.results import ServerParts
+from naiad.perf.steps import ModelDescription, TensorDescription
+
+
+def read_description(
+    metadata: Mapping[str, Any], config: Mapping[str, Any], describe: Callable[[str, str], ModelDescription]
+) -> ModelDescription:
+    """A model from its metadata and its configuration, which is empty where the server has none.
+
+    Args:
+        describe: gives the description of a model of an ensemble's step by its name and version.
+    """
+    max_batch_size = int(config.get("max_batch_size", 0))
+    configured = {entry["name"]: entry for entry in config.get("input", [])}
+    versions = sorted(map(str, metadata.get("versions", [])), key=lambda v: (len(v), v))
+    return ModelDescription(
+        name=str(metadata["name"]),
+        version=versions[-1] if versions else "",
+        inputs=tuple(
+            _tensor(entry, configured.get(entry["name"], {}), max_batch_size) for entry in metadata.get("inputs", [])
+        ),
+        outputs=tuple(_tensor(entry, {}, max_batch_size) for entry in metadata.get("outputs", [])),
+        max_batch_size=max_batch_size,
+        is_sequence="sequence_batching" in config or _is_any_sequence(config, describe),
+        is_decoupled=bool(config.get("model_transaction_policy", {}).get("decoupled", False)),
+        has_response_cache=bool(config.get("response_cache", {}).get("enable", False)),
+        composing=_composing(config, describe),
+    )
+
+
+def _is_any_sequence(config: Mapping[str, Any], describe: Callable[[str, str], ModelDescription]) -> bool:
+    return any(model.is_sequence for model in _composing(config, describe))
+
+
+def _composing(
+    config: Mapping[str, Any], describe: Callable[[str, str], ModelDescription]
+) -> tuple[ModelDescription, ...]:
+    found: dict[tuple[str, str], ModelDescription] = {}
+    for step in config.get("ensemble_scheduling", {}).get("step", []):
+        version = int(step.get("model_version", -1))
+        key = (str(step["model_name"]), "" if version < 0 else str(version))
+        if key not in found:
+            found[key] = describe(*key)
+    return tuple(found.values())
+
+
+def _tensor(entry: Mapping[str, Any], configured: Mapping[str, Any], max_batch_size: int) -> TensorDescription:
+    shape = tuple(int(size) for size in entry.get("shape", []))
+    is_shape_tensor = bool(configured.get("is_shape_tensor", False))
+    if max_batch_size and not is_shape_tensor:
+        shape = shape[1:]
+    return TensorDescription(
+        name=str(entry["name"]),
+        datatype=str(entry["datatype"]),
+        shape=shape,
+        is_optional=bool(configured.get("optional", False)),
+        is_shape_tensor=is_shape_tensor,
+    )
+
+
+def read_parts(statistics: Mapping[str, Any], model: ModelDescription) -> ServerParts | None:
+    """The counts of a model and those of an ensemble's steps; None when the server has none of it.
+
+    Args:
+        statistics: the response to the request for the statistics of all models.
+    """
+    rows = statistics.get("model_stats", [])
+    return _parts(rows, model)
+
+
+def _parts(rows: list[Mapping[str, Any]], model: ModelDescription) -> ServerParts | None:
+    found = [row for row in rows if row.get("name") == model.name]
+    matching = [row for row in found if str(row.get("version", "")) == model.version] or found
+    if not matching:
+        return None
+    row = matching[-1]
+    stats = row.get("inference_stats", {})
+    parts = ServerParts(
+        model=model.name,
+        version=str(row.get("version", "")),
+        inferences=int(row.get("inference_count", 0)),
+        executions=int(row.get("execution_count", 0)),
+        successes=_count(stats, "success"),
+        failures=_count(stats, "fail"),
+        request_ns=_ns(stats, "success"),
+        queue_ns=_ns(stats, "queue"),
+        compute_input_ns=_ns(stats, "compute_input"),
+        compute_infer_ns=_ns(stats, "compute_infer"),
+        compute_output_ns=_ns(stats, "compute_output"),
+        cache_hits=_count(stats, "cache_hit"),
+        cache_hit_ns=_ns(stats, "cache_hit"),
+        cache_misses=_count(stats, "cache_miss"),
+        cache_miss_ns=_ns(stats, "cache_miss"),
+    )
+    steps = [_parts(rows, step) for step in model.composing]
+    parts.composing = [step for step in steps if step is not None]
+    return parts
+
+
+def _count(stats: Mapping[str, Any], name: str) -> int:
+    return int(stats.get(name, {}).get("count", 0))
+
+
+def _ns(stats: Mapping[str, Any], name: str) -> int:
+    return int(stats.get(name, {}).get("ns", 0))
