@@ -180,7 +180,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("perf.histogram", "perf.measure", "perf.progress", "perf.results", "perf.settings", "perf.steps"),
         *("perf.target", "perf.transfer", "tensor", "wire"),
     ),
-    "perf.options": ("options", "perf.results", "perf.settings"),
+    "perf.options": ("options", "perf.load_mode", "perf.settings", "perf.steps"),
     "cli": (
         *("config", "engine", "execution.worker.process", "explain", "lifecycle", "options", "perf", "repository"),
         *("scheduling.ensemble", "server", "telemetry.logs"),

@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from naiad.perf.histogram import DurationHistogram
-
-
-class LoadMode(StrEnum):
-    """How a level says when requests are sent. The values stand in the JSON of the profile export."""
-
-    CONCURRENCY = "concurrency"
-    REQUEST_RATE = "request_rate"
-    CUSTOM_INTERVALS = "custom_intervals"
-    PERIODIC_CONCURRENCY = "periodic_concurrency"
-    FIXED_SCHEDULE = "fixed_schedule"
-    SESSION_CONCURRENCY = "session_concurrency"
+from naiad.perf.load_mode import LoadMode as LoadMode
 
 
 @dataclass(frozen=True, slots=True)
