@@ -115,7 +115,7 @@ def test_outputs_are_compared(server: RunningServer, tmp_path: Path, protocol: s
     assert run([5, 6, 7, 8]) == {}
     ((kind, cause),) = run([5, 6, 0, 8])
     assert kind == "wrong output"
-    assert "element 2 is 7, expected 0" in cause
+    assert "element [0,2] is 7, expected 0" in cause
 
 
 @pytest.mark.parametrize("words", [("--input-tensor-format", "json"), ("--output-tensor-format", "json")])
