@@ -118,6 +118,15 @@ def test_another_value_is_a_wrong_output(
     assert abs(count - level.merged.requests) <= 1
 
 
+def test_json_has_no_form_for_bytes_that_are_no_text(server: RunningServer, tmp_path: Path) -> None:
+    data = encode_bytes_elements([b"a", b"\xff", b"c"])
+    file = tmp_path / "data.json"
+    file.write_text(json.dumps({"data": [{"INPUT0": {"b64": base64.b64encode(data).decode()}}]}))
+    expected = r"has the element b'\\xff', which is not UTF-8 .*use --input-tensor-format binary$"
+    with pytest.raises(TargetError, match=expected):
+        measure(server, IDENTITIES["BYTES"], file, "http-json")
+
+
 def test_nothing_right_at_all_is_one_message(server: RunningServer, tmp_path: Path) -> None:
     (tmp_path / "INPUT0").write_bytes(MATRIX)
     (tmp_path / "OUTPUT0").write_bytes(MATRIX[::-1])
