@@ -33,8 +33,12 @@ def perf(argv: Sequence[str]) -> int:
             return _compare(settings)
         return _sweep(settings, argv) if settings.sweep else _measure(settings, argv)[1]
     except PerfOptionError as error:
-        print(f"{error}\nRun 'naiad perf --help' for the options.", file=sys.stderr)
-        return EXIT_CODE
+        return _refuse(error)
+
+
+def _refuse(error: PerfOptionError) -> int:
+    print(f"{error}\nRun 'naiad perf --help' for the options.", file=sys.stderr)
+    return EXIT_CODE
 
 
 def _sweep(settings: PerfSettings, argv: Sequence[str]) -> int:
@@ -47,7 +51,7 @@ def _sweep(settings: PerfSettings, argv: Sequence[str]) -> int:
     for number, point in enumerate(points, 1):
         print(f"\n*** Sweep {number} of {len(points)}: {point_words(point)} ***\n", flush=True)
         run, failed = _measure(point, argv)
-        code = code or failed
+        code = FAILED if failed else code
         runs.append(SweepRun(point, run.report, run.failure))
         if run.report.is_interrupted:
             break
@@ -87,6 +91,9 @@ def _measure(settings: PerfSettings, argv: Sequence[str]) -> tuple[PerfRun, int]
     run = PerfRun(settings, progress, argv)
     try:
         run.run()
+    except PerfOptionError as error:
+        run.failure = str(error).removeprefix("Error: ")
+        return run, _refuse(error)
     except (TargetError, PerfInputError) as error:
         run.failure = str(error)
     progress.finish()
