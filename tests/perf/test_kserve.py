@@ -157,8 +157,9 @@ def test_decoupled_responses(server: RunningServer, tmp_path: Path) -> None:
     merged = level.merged
     assert (merged.requests, merged.responses, dict(merged.errors)) == (8, 24, {})
     assert (merged.first_response.count, merged.between_responses.count) == (8, 16)
-    # The third response comes 40 ms after the first one, and the final one, which is empty, right after it.
-    assert merged.latency.least >= 40e6 > merged.first_response.least
+    # The third response comes 40 ms after the first one, and the final one, which is empty, right after it. The
+    # server's timers may be a little early.
+    assert merged.latency.least >= 38e6 > merged.first_response.least
     assert merged.between_responses.percentile(50) >= 19e6
 
 
