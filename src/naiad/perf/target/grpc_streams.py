@@ -148,7 +148,10 @@ class GrpcStreamsChannel(GrpcClientConnection):
             return
         found = self._responses.get(message)
         if found is None:
-            found = read_stream_response(message)
+            try:
+                found = read_stream_response(message)
+            except (ValueError, IndexError) as error:
+                found = StreamResponse(f"it cannot be read: {error}", False, True, b"")
             if len(message) <= _CACHED_BYTES:
                 self._responses[message] = found
         if found.error:
