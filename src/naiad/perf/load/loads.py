@@ -22,7 +22,7 @@ from naiad.perf.results import LoadLevel, LoadMode
 from naiad.perf.settings import PerfSettings
 from naiad.perf.steps import ModelDescription
 from naiad.perf.target.loop import EpollLoop
-from naiad.perf.target.protocol import EncodedStep, PerfTarget
+from naiad.perf.target.protocol import EncodedStep, PerfTarget, TargetError
 
 
 class LoadFactory:
@@ -74,6 +74,8 @@ class LoadFactory:
             levels = plan.levels
             start, end, step = int(levels.start), int(levels.end), int(levels.step)
             return PeriodicLoad(loop, target, source, recorder, start, end, step, plan.request_period)
+        if level.mode is LoadMode.SESSION_CONCURRENCY:
+            raise TargetError("sessions are for services of the kind openai")
         schedule = self._schedule(level)
         if self._model.is_sequence:
             return SequenceOpenLoop(loop, target, source, recorder, schedule, plan.num_of_sequences)
