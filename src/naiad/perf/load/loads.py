@@ -84,7 +84,9 @@ class LoadFactory:
     def _source(self, recorder: Recorder) -> RequestSource:
         if not self._model.is_sequence:
             return StepCycle(self._encoded)
-        return SequenceSource(self._encoded, self._plan, recorder, is_given=bool(self._settings.input.paths))
+        # Without a length of its own, a sequence of the user's data is as long as it is.
+        is_given = bool(self._settings.input.paths) and "sequence-length" not in self._settings.given
+        return SequenceSource(self._encoded, self._plan, recorder, is_given=is_given)
 
     def _schedule(self, level: LoadLevel) -> Iterator[int]:
         schedule = self._endless_schedule(level)
