@@ -26,7 +26,7 @@ from naiad.perf.target.loop import EpollLoop
 from naiad.perf.target.metrics import MetricsTarget, find_metrics
 from naiad.perf.target.open import open_target
 from naiad.perf.target.protocol import EncodedStep, PerfTarget, TargetError
-from naiad.perf.target.question import ask
+from naiad.perf.target.question import query
 
 # What Linux adds to each wait; with its usual 50 us no schedule is kept to better than that.
 _TIMER_SLACK = "/proc/self/timerslack_ns"
@@ -104,7 +104,7 @@ class PerfRun:
         what = f"the first request to the model '{model.name}' at {target.endpoint}"
         for number in range(1 + self.settings.measure.warmup_requests):
             self._stop_if_wanted()
-            took = ask(lambda poller, listener: target.open(poller, listener, 1), request, what, None, self._waited)
+            took = query(lambda poller, listener: target.open(poller, listener, 1), request, what, None, self._waited)
             if number == 0:
                 self.report.warmup_ns = took
                 self._progress.warmed_up(took / 1e9)

@@ -47,7 +47,7 @@ class StreamPlace(Place):
         self.last_ns = 0
         self.problem = None
         self.request = request
-        self._channel.ask(self)
+        self._channel.send(self)
 
 
 class GrpcStreamsChannel(GrpcClientConnection):
@@ -83,7 +83,7 @@ class GrpcStreamsChannel(GrpcClientConnection):
                 place.stream = place.consumed = 0
                 place.received = b""
 
-    def ask(self, place: StreamPlace) -> None:
+    def send(self, place: StreamPlace) -> None:
         """Send the request of a place."""
         if not self.is_open or self._is_leaving or (not place.stream and len(self._streams) >= self._max_streams):
             self._held.append(place)
@@ -120,7 +120,7 @@ class GrpcStreamsChannel(GrpcClientConnection):
         held, self._held = self._held, []
         for place in held:
             if place.request is not None:
-                self.ask(place)
+                self.send(place)
 
     def _data(self, stream: int, flags: int, payload: bytes, now: int) -> None:
         place = self._streams.get(stream)

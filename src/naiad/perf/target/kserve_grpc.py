@@ -19,7 +19,7 @@ from naiad.perf.target.grpc_request import GrpcRequestBytes, GrpcRequestWriter
 from naiad.perf.target.grpc_streams import GrpcStreamsChannel
 from naiad.perf.target.model_text import read_description, read_parts, with_composing
 from naiad.perf.target.protocol import ClientChannel, Poller, Problem, ResponseListener, TargetError
-from naiad.perf.target.question import ask
+from naiad.perf.target.question import query
 from naiad.perf.target.region_calls import GrpcRegionCalls, RegionCalls
 from naiad.perf.target.tls import tls_context
 from naiad.perf.target.validation import KIND, find_difference, grpc_outputs
@@ -46,7 +46,7 @@ class KserveGrpcTarget:
         self._settings = settings
         self.is_streaming = settings.streaming
         secure, host, port, _ = split_url(settings.url, _DEFAULT_PORT)
-        self._address = reach(host, port, tls_context(settings, is_asked=secure))
+        self._address = reach(host, port, tls_context(settings, is_wanted=secure))
         self._scheme = "http" if self._address.tls is None else "https"
         self._model: ModelDescription | None = None
         self._writer: GrpcRequestWriter | None = None
@@ -83,12 +83,12 @@ class KserveGrpcTarget:
     def _call(self, method: str, name: str, version: str, what: str) -> dict[str, Any]:
         message = message_class(f"{method}Request")(name=name, version=version).SerializeToString()
         request = _question(message)
-        ask(partial(self._open_calls, method, 1), request, f"{what} at {self.endpoint}", _DESCRIBE_S)
+        query(partial(self._open_calls, method, 1), request, f"{what} at {self.endpoint}", _DESCRIBE_S)
         return _as_dict(f"{method}Response", request.body)
 
     def _send(self, method: str, message: bytes) -> None:
         what = f"the call {method} at {self.endpoint}"
-        ask(partial(self._open_calls, method, 1), _question(message), what, _DESCRIBE_S)
+        query(partial(self._open_calls, method, 1), _question(message), what, _DESCRIBE_S)
 
     def place_tensors(self, outputs: Mapping[str, RegionRef]) -> RegionCalls:
         """Have outputs written to regions; gives the calls that register them. ``describe`` comes first."""

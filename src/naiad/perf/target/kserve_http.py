@@ -18,7 +18,7 @@ from naiad.perf.target.http_request import HttpRequestBytes, HttpRequestWriter, 
 from naiad.perf.target.http_response import CODING, HEADER_LENGTH, HttpResponseReader
 from naiad.perf.target.model_text import read_description, read_parts, with_composing
 from naiad.perf.target.protocol import ClientChannel, Poller, Problem, ResponseListener, TargetError
-from naiad.perf.target.question import ask
+from naiad.perf.target.question import query
 from naiad.perf.target.region_calls import HttpRegionCalls, RegionCalls
 from naiad.perf.target.tls import tls_context
 from naiad.perf.target.validation import find_difference, http_outputs
@@ -46,10 +46,9 @@ class KserveHttpTarget:
         self._settings = settings
         self._inputs = inputs
         secure, host, port, self._base = split_url(settings.url, _DEFAULT_PORT)
-        self._address = reach(host, port, tls_context(settings, is_asked=secure))
+        self._address = reach(host, port, tls_context(settings, is_wanted=secure))
         self._model: ModelDescription | None = None
         self._writer: HttpRequestWriter | None = None
-        self._ask_for_config = True
 
     @property
     def endpoint(self) -> str:
@@ -93,7 +92,7 @@ class KserveHttpTarget:
 
     def _get(self, path: str, what: str) -> Any:
         request = self._question(path)
-        ask(self.open_side, request, f"{what} at {self.endpoint}", DESCRIBE_S)
+        query(self.open_side, request, f"{what} at {self.endpoint}", DESCRIBE_S)
         try:
             return json.loads(request.body)
         except ValueError:
@@ -107,7 +106,7 @@ class KserveHttpTarget:
         head = request_head("POST", self._base + path, self._address.authority, self._settings.headers)
         lines = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
         request = HttpRequestBytes(head + lines + body, keeps_body=True)
-        ask(self.open_side, request, f"the call {path} at {self.endpoint}", DESCRIBE_S)
+        query(self.open_side, request, f"the call {path} at {self.endpoint}", DESCRIBE_S)
 
     def place_tensors(self, outputs: Mapping[str, RegionRef]) -> RegionCalls:
         """Have outputs written to regions; gives the calls that register them. ``describe`` comes first."""
