@@ -115,8 +115,8 @@ def test_names_of_a_newer_version_are_passed_over_and_older_files_take_defaults(
 def test_files_that_are_no_report(tmp_path: Path) -> None:
     cases = {
         "absent": (None, "cannot read '.*/absent': No such file or directory"),
-        "text": ("hello", "is no JSON: .*expected a file of naiad perf --json-file"),
-        "list": ("[]", "is no report; expected a file of naiad perf --json-file"),
+        "text": ("hello", "is no JSON: .*expected a file of naiad perf --json"),
+        "list": ("[]", "is no report; expected a file of naiad perf --json"),
         "export": ('{"experiments":[]}', "is no report; it looks like a profile export; expected"),
     }
     for name, (content, error) in cases.items():

@@ -5,22 +5,16 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
-from dataclasses import dataclass
 
 import pytest
 
 from naiad.perf.report.live import LiveState, LiveView, left_text, render, stability_text, window_line
 from naiad.perf.results import LoadLevel, LoadMode, Second
 from naiad.perf.settings import InputSettings, LoadPlan, MeasureSettings, PerfSettings, Range
-from support.perf_reports import level, window
+from support.perf_reports import level, report, window
 
 LATENCIES = [200 + number for number in range(100)]
 FOUR = LoadLevel(LoadMode.CONCURRENCY, 4)
-
-
-@dataclass(frozen=True)
-class Model:
-    name: str = "simple"
 
 
 def busy_state(**more: object) -> LiveState:
@@ -110,7 +104,7 @@ def test_a_line_of_a_log() -> None:
 
 def run_through(view: LiveView) -> None:
     """The stages of a run of one level."""
-    view.described(Model(), "127.0.0.1:8000")
+    view.began(report(endpoint="127.0.0.1:8000"), PerfSettings())
     for half in range(50):
         view.waiting(half / 2)
     view.warmed_up(24.5)
@@ -123,7 +117,7 @@ def run_through(view: LiveView) -> None:
 
 def test_a_log_gets_a_line_for_each_window_and_no_control_characters() -> None:
     stream = io.StringIO()
-    run_through(LiveView(PerfSettings(), stream, is_terminal=False))
+    run_through(LiveView(stream, is_terminal=False))
     assert stream.getvalue().splitlines() == [
         "waiting for the first response: 10 s",
         "waiting for the first response: 20 s",
@@ -152,7 +146,7 @@ def test_a_terminal_shows_one_block_and_nothing_when_it_is_over(monkeypatch: pyt
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("LINES", "30")
     stream = io.StringIO()
-    view = LiveView(PerfSettings(), stream, is_terminal=True)
+    view = LiveView(stream, is_terminal=True)
     run_through(view)
     assert screen(stream.getvalue()) == [""]
     stream.truncate(0)
@@ -170,7 +164,7 @@ def test_a_small_terminal_is_not_scrolled(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("COLUMNS", "30")
     monkeypatch.setenv("LINES", "3")
     stream = io.StringIO()
-    view = LiveView(PerfSettings(), stream, is_terminal=True)
+    view = LiveView(stream, is_terminal=True)
     run_through(view)
     view.level_began(FOUR)
     view.second_passed(Second(0.0, 50, 0, 100, 200, 300), 1.0, 2.0)
@@ -194,6 +188,8 @@ def test_how_many_levels_there_are(load: LoadPlan, count: int) -> None:
     settings = PerfSettings(
         input=InputSettings(batch_size=8), load=load, measure=MeasureSettings(total_requests=100, percentile=90)
     )
-    state = LiveView(settings, io.StringIO(), is_terminal=True).state
+    view = LiveView(io.StringIO(), is_terminal=True)
+    view.began(report(), settings)
+    state = view.state
     assert state.level_count == count
     assert (state.batch_size, state.percentile, state.window_limit) == (8, 90, 1)
