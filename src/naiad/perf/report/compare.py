@@ -163,9 +163,9 @@ def _overlays(comparison: Comparison) -> list[str]:
     rate_axes = level_axes(everything, "inferences per second")
     against = Axes("inferences per second", "p95 latency", y_format=duration_tick, may_show_ratios=True)
 
-    def overlay(x: Callable[[LevelResult], float], y: Callable[[LevelResult], float | None], form: Axes) -> str:
+    def overlay(x: Callable[[LevelResult], float], y: Callable[[LevelResult], float | None], shown: Axes) -> str:
         return line_chart(
-            [_series(comparison.names[run], run, by_run[run], x, y, form) for run in range(len(by_run))], form
+            [_series(comparison.names[run], run, by_run[run], x, y, shown) for run in range(len(by_run))], form
         )
 
     found = [
