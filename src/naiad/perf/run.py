@@ -8,6 +8,7 @@ from types import FrameType
 from typing import Any
 
 from naiad.perf.input.build import build_streams
+from naiad.perf.load.exported import exported_inputs
 from naiad.perf.load.level import LevelRun, Stop
 from naiad.perf.load.loads import LoadFactory
 from naiad.perf.load.observer import Observer
@@ -15,6 +16,7 @@ from naiad.perf.load.search import search_levels, single_level
 from naiad.perf.measure.recorder import Recorder
 from naiad.perf.placement import in_regions
 from naiad.perf.progress import Progress
+from naiad.perf.report.machine import machine_fingerprint
 from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Report
 from naiad.perf.settings import PerfSettings
 from naiad.perf.steps import ModelDescription, StepStream
@@ -44,6 +46,7 @@ class PerfRun:
         self.failure = ""
         self._progress = progress or Progress()
         self._stop = Stop()
+        self._exported: list[dict[str, object]] | None = None
 
     def run(self) -> Report:
         """Measure all levels.
@@ -54,23 +57,36 @@ class PerfRun:
             KeyboardInterrupt: the user stopped it twice.
         """
         _sharpen_timers()
-        settings = self.settings
-        target = open_target(settings)
+        target = open_target(self.settings)
         model = target.describe()
-        report = self.report
-        report.model, report.version = model.name, settings.target.version or model.version
-        report.service_kind, report.protocol = settings.target.service_kind, target.protocol
-        report.endpoint = target.endpoint
-        self._progress.described(model, target.endpoint)
+        # Before that a Ctrl-C ends the process, as there is nothing to print.
+        with _Interrupts(self._stop):
+            self._run(target, model)
+        self.report.is_interrupted = self._stop.is_wanted
+        return self.report
+
+    def _run(self, target: PerfTarget, model: ModelDescription) -> None:
+        settings = self.settings
+        self._begin_report(target, model)
         streams = build_streams(settings.input, model, streams=1)
-        with _Interrupts(self._stop), in_regions(settings.input, target, model, streams) as placed:
+        with in_regions(settings.input, target, model, streams) as placed:
             encoded = _encode(target, placed)
             self._warm_up(target, model, encoded)
             metrics, note = self._find_metrics(model)
-            factory = LoadFactory(settings, target, model, encoded, _timestamps(streams))
+            factory = LoadFactory(settings, target, model, encoded, _timestamps(placed))
+            if settings.output.profile_export_file is not None:
+                self._exported = exported_inputs(streams)
             self._measure(factory, target, metrics, note)
-        report.is_interrupted = self._stop.is_wanted
-        return report
+
+    def _begin_report(self, target: PerfTarget, model: ModelDescription) -> None:
+        settings, report = self.settings, self.report
+        report.model, report.version = model.name, settings.target.version or model.version
+        report.service_kind, report.protocol = settings.target.service_kind, target.protocol
+        report.endpoint = target.endpoint
+        report.is_async = settings.target.streaming or bool(settings.target.is_async or model.is_sequence)
+        report.is_decoupled = model.is_decoupled
+        report.machine = machine_fingerprint()
+        self._progress.began(report, settings)
 
     def _warm_up(self, target: PerfTarget, model: ModelDescription, encoded: Sequence[Sequence[EncodedStep]]) -> None:
         """Wait for a first response, however long it takes, and for those that were asked for beside it."""
@@ -81,8 +97,7 @@ class PerfRun:
             request = step.in_sequence(first_id, is_first=True, is_last=True)
         what = f"the first request to the model '{model.name}' at {target.endpoint}"
         for number in range(1 + self.settings.measure.warmup_requests):
-            if self._stop.is_wanted:
-                return
+            self._stop_if_wanted()
             took = ask(lambda poller, listener: target.open(poller, listener, 1), request, what, None, self._waited)
             if number == 0:
                 self.report.warmup_ns = took
@@ -90,6 +105,9 @@ class PerfRun:
 
     def _waited(self, seconds: float) -> None:
         self._progress.waiting(seconds)
+        self._stop_if_wanted()
+
+    def _stop_if_wanted(self) -> None:
         if self._stop.is_wanted:
             raise TargetError("stopped by the user before the first response")
 
@@ -121,7 +139,8 @@ class PerfRun:
     ) -> LevelResult:
         settings = self.settings
         with EpollLoop() as loop:
-            load = factory.open(loop, Recorder(), level)
+            recorder = Recorder(is_streaming=target.is_streaming, exported=self._exported)
+            load = factory.open(loop, recorder, level)
             observer = Observer(loop, target, settings.measure, metrics)
             run = LevelRun(
                 loop,
@@ -136,6 +155,7 @@ class PerfRun:
                 limit_ms=settings.load.latency_limit_ms,
             )
             result = run.run()
+            self.report.records += recorder.records(len(self.report.levels))
         self.failure = loop.failure or _only_errors(result)
         return result
 

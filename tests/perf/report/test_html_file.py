@@ -50,7 +50,7 @@ def full_level(value: float, times: int = 1) -> LevelResult:
         LATENCIES * times,
         server=parts(),
         usage=Usage("pid 7", 0.93, 212.4, 2**21),
-        client=ClientUsage(0.25, 1, 20),
+        client=ClientUsage(cpu_cores=0.25, cpu_us_per_request=20),
         seconds=SECONDS,
     )
     return level(value, made, windows=[made])
@@ -114,7 +114,11 @@ def test_nothing_or_next_to_nothing_was_measured(requests: list[float]) -> None:
 
 def test_doubtful_levels_are_hollow_and_say_why() -> None:
     unstable = level(4, window(LATENCIES), unstable_reason="rate differs by 30%")
-    over = level(8, window(LATENCIES, client=ClientUsage(1, 1, 9, is_bottleneck=True)), is_within_limit=False)
+    over = level(
+        8,
+        window(LATENCIES, client=ClientUsage(cpu_cores=1, cpu_us_per_request=9, is_bottleneck=True)),
+        is_within_limit=False,
+    )
     page = read(report(level(1, window(LATENCIES)), unstable, over))
     assert "hollow: unstable, over the limit, limited by the client" in page.texts["small"]
     assert "Concurrency: 4: 50 inferences/s (unstable: rate differs by 30%)" in page.texts["title"]

@@ -144,12 +144,16 @@ class Observer:
     def _take_metrics(self, body: bytes, now_ns: int) -> None:
         self._samples.append(read_metrics(body, now_ns))
 
-    def finish(self, windows: list[Window]) -> None:
-        """Wait for the last answers, and write into the windows what was found; they lie between the marks."""
+    def settle(self) -> None:
+        """Wait for answers, for a bounded time."""
         end = clock() + int(SETTLE_S * 1e9)
         questions = [question for question in (self._statistics, self._metrics) if question is not None]
         while any(question.is_unanswered for question in questions) and clock() < end:
             self._loop.turn(clock() + 50_000_000)
+
+    def finish(self, windows: list[Window]) -> None:
+        """Wait for the last answers, and write into the windows what was found; they lie between the marks."""
+        self.settle()
         for index, window in enumerate(windows):
             if index + 1 >= len(self._marks):
                 break

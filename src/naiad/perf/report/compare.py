@@ -165,7 +165,7 @@ def _overlays(comparison: Comparison) -> list[str]:
 
     def overlay(x: Callable[[LevelResult], float], y: Callable[[LevelResult], float | None], shown: Axes) -> str:
         return line_chart(
-            [_series(comparison.names[run], run, by_run[run], x, y, shown) for run in range(len(by_run))], form
+            [_series(comparison.names[run], run, by_run[run], x, y, shown) for run in range(len(by_run))], shown
         )
 
     found = [

@@ -101,7 +101,7 @@ class EpollLoop:
             channel = channels.get(descriptor)
             if channel is None:
                 continue
-            if mask == _IN:
+            if mask == _IN and channel.is_open:
                 channel.receive()
             else:
                 channel.handle(mask)
