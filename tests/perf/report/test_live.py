@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -117,7 +118,7 @@ def run_through(view: LiveView) -> None:
 
 def test_a_log_gets_a_line_for_each_window_and_no_control_characters() -> None:
     stream = io.StringIO()
-    run_through(LiveView(stream, is_terminal=False))
+    run_through(LiveView(PerfSettings(), stream, is_terminal=False))
     assert stream.getvalue().splitlines() == [
         "waiting for the first response: 10 s",
         "waiting for the first response: 20 s",
@@ -146,7 +147,7 @@ def test_a_terminal_shows_one_block_and_nothing_when_it_is_over(monkeypatch: pyt
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("LINES", "30")
     stream = io.StringIO()
-    view = LiveView(stream, is_terminal=True)
+    view = LiveView(PerfSettings(), stream, is_terminal=True)
     run_through(view)
     assert screen(stream.getvalue()) == [""]
     stream.truncate(0)
@@ -164,7 +165,7 @@ def test_a_small_terminal_is_not_scrolled(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("COLUMNS", "30")
     monkeypatch.setenv("LINES", "3")
     stream = io.StringIO()
-    view = LiveView(stream, is_terminal=True)
+    view = LiveView(PerfSettings(), stream, is_terminal=True)
     run_through(view)
     view.level_began(FOUR)
     view.second_passed(Second(0.0, 50, 0, 100, 200, 300), 1.0, 2.0)
@@ -188,8 +189,10 @@ def test_how_many_levels_there_are(load: LoadPlan, count: int) -> None:
     settings = PerfSettings(
         input=InputSettings(batch_size=8), load=load, measure=MeasureSettings(total_requests=100, percentile=90)
     )
-    view = LiveView(io.StringIO(), is_terminal=True)
+    view = LiveView(settings, io.StringIO(), is_terminal=True)
+    before = view.state
     view.began(report(), settings)
     state = view.state
+    assert state == replace(before, model="simple")
     assert state.level_count == count
     assert (state.batch_size, state.percentile, state.window_limit) == (8, 90, 1)

@@ -111,26 +111,18 @@ def left_text(state: LiveState) -> str:
 class LiveView:
     """Shows a run: hears of its stages, and writes to a stream."""
 
-    def __init__(self, stream: TextIO, *, is_terminal: bool) -> None:
+    def __init__(self, settings: PerfSettings, stream: TextIO, *, is_terminal: bool) -> None:
         """Show on ``stream``; on a terminal as a block that is drawn anew, elsewhere as a line for each window."""
-        self.state = LiveState()
+        self.state = _first_state(settings)
         self._stream = stream
         self._is_terminal = is_terminal
         self._drawn = 0
         self._said_s = 0.0
 
     def began(self, report: Report, settings: PerfSettings) -> None:
-        """The server has described the model."""
-        measure = settings.measure
-        self.state = LiveState(
-            model=report.model,
-            endpoint=report.endpoint,
-            level_count=_level_count(settings),
-            batch_size=settings.input.batch_size,
-            percentile=measure.percentile,
-            stability_percentage=measure.stability_percentage,
-            window_limit=1 if measure.total_requests else measure.max_trials,
-        )
+        """The server has described the model, and the settings are complete."""
+        self.state = _first_state(settings)
+        self.state.model, self.state.endpoint = report.model, report.endpoint
         self._draw()
 
     def waiting(self, seconds: float) -> None:
@@ -195,6 +187,17 @@ class LiveView:
         self._stream.write(up + "".join(f"{text}\n" for text in lines))
         self._stream.flush()
         self._drawn = len(lines)
+
+
+def _first_state(settings: PerfSettings) -> LiveState:
+    measure = settings.measure
+    return LiveState(
+        level_count=_level_count(settings),
+        batch_size=settings.input.batch_size,
+        percentile=measure.percentile,
+        stability_percentage=measure.stability_percentage,
+        window_limit=1 if measure.total_requests else measure.max_trials,
+    )
 
 
 def _level_count(settings: PerfSettings) -> int:
