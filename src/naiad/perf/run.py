@@ -14,6 +14,7 @@ from naiad.perf.load.loads import LoadFactory
 from naiad.perf.load.observer import Observer
 from naiad.perf.load.search import search_levels, single_level
 from naiad.perf.measure.recorder import Recorder
+from naiad.perf.options import complete_settings
 from naiad.perf.placement import in_regions
 from naiad.perf.progress import Progress
 from naiad.perf.report.machine import machine_fingerprint
@@ -54,11 +55,13 @@ class PerfRun:
         Raises:
             TargetError: the server cannot be measured.
             PerfInputError: the input data do not fit the model.
+            PerfOptionError: the options do not fit the model.
             KeyboardInterrupt: the user stopped it twice.
         """
         _sharpen_timers()
         target = open_target(self.settings)
         model = target.describe()
+        self.settings = complete_settings(self.settings, model)
         # Before that a Ctrl-C ends the process, as there is nothing to print.
         with _Interrupts(self._stop):
             self._run(target, model)
@@ -83,7 +86,7 @@ class PerfRun:
         report.model, report.version = model.name, settings.target.version or model.version
         report.service_kind, report.protocol = settings.target.service_kind, target.protocol
         report.endpoint = target.endpoint
-        report.is_async = settings.target.streaming or bool(settings.target.is_async or model.is_sequence)
+        report.is_async = bool(settings.target.is_async)
         report.is_decoupled = model.is_decoupled
         report.machine = machine_fingerprint()
         self._progress.began(report, settings)

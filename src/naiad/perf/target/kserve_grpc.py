@@ -64,10 +64,6 @@ class KserveGrpcTarget:
         """
         settings = self._settings
         model = self._model = self._describe(settings.model, settings.version)
-        if model.is_decoupled and not settings.streaming:
-            raise TargetError(
-                f"the model '{model.name}' is decoupled, so its responses come over streams: add --streaming"
-            )
         parameters = dict(settings.request_parameters)
         if settings.streaming:
             parameters[_EMPTY_FINAL] = True
