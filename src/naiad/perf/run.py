@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Sequence
 from types import FrameType
@@ -75,6 +76,8 @@ class PerfRun:
         with in_regions(settings.input, target, model, streams) as placed:
             encoded = _encode(target, placed)
             self._warm_up(target, model, encoded)
+            if settings.target.trace:
+                target.change_trace(settings.target.trace)
             metrics, note = self._find_metrics(model)
             factory = LoadFactory(settings, target, model, encoded, _timestamps(placed))
             if settings.output.profile_export_file is not None:
@@ -126,8 +129,14 @@ class PerfRun:
         plan = self.settings.load
         search = single_level(plan.levels.start) if plan.mode in _SINGLE else search_levels(plan)
         value: float | None = next(search)
+        # What is there now stays: a full collection over it would hold requests back.
+        gc.collect()
+        gc.freeze()
         while value is not None and not self._stop.is_wanted and not self.failure:
             result = self._measure_level(factory, target, metrics, factory.level(value))
+            if not result.windows:
+                # Stopped before there was anything to show.
+                return
             if note:
                 result.notes.append(note)
             self.report.levels.append(result)

@@ -99,6 +99,14 @@ class GrpcCallsChannel(GrpcClientConnection):
         if not self._streams and (self._is_leaving or self._socket is None):
             self.connect()
 
+    def _retry_above(self, last_stream: int) -> None:
+        for stream in [stream for stream in self._streams if stream > last_stream]:
+            place = self._streams.pop(stream)
+            if type(place) is CallPlace:
+                self._held.append(place)
+        if self._held and not self._streams:
+            self.connect()
+
     def _ready(self) -> None:
         held, self._held = self._held, deque()
         for place in held:

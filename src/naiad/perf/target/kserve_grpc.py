@@ -17,7 +17,7 @@ from naiad.perf.target.address import reach, split_url
 from naiad.perf.target.grpc_calls import GrpcCallsChannel
 from naiad.perf.target.grpc_request import GrpcRequestBytes, GrpcRequestWriter
 from naiad.perf.target.grpc_streams import GrpcStreamsChannel
-from naiad.perf.target.model_text import read_description, read_parts
+from naiad.perf.target.model_text import read_description, read_parts, with_composing
 from naiad.perf.target.protocol import ClientChannel, Poller, Problem, ResponseListener, TargetError
 from naiad.perf.target.question import ask
 from naiad.perf.target.region_calls import GrpcRegionCalls, RegionCalls
@@ -63,7 +63,8 @@ class KserveGrpcTarget:
             TargetError: it does not answer, or has no such model.
         """
         settings = self._settings
-        model = self._model = self._describe(settings.model, settings.version)
+        described = self._describe(settings.model, settings.version)
+        model = self._model = with_composing(described, settings.bls_composing_models, self._describe)
         parameters = dict(settings.request_parameters)
         if settings.streaming:
             parameters[_EMPTY_FINAL] = True
@@ -94,6 +95,17 @@ class KserveGrpcTarget:
         assert self._writer is not None, "describe comes before place_tensors"
         self._writer.place_outputs(outputs)
         return GrpcRegionCalls(self._send)
+
+    def change_trace(self, settings: Mapping[str, str]) -> None:
+        """Have the server trace the model.
+
+        Raises:
+            TargetError: it does not.
+        """
+        message = message_class("TraceSettingRequest")(model_name=self._settings.model)
+        for name, value in settings.items():
+            message.settings[name].value.extend(value.split(","))
+        self._send("TraceSetting", message.SerializeToString())
 
     def encode(self, step: Step, index: int) -> Any:
         """The bytes of a step; ``describe`` comes first."""

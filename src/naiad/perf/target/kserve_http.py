@@ -16,7 +16,7 @@ from naiad.perf.target.address import reach, split_url
 from naiad.perf.target.http_channel import HttpChannel
 from naiad.perf.target.http_request import HttpRequestBytes, HttpRequestWriter, request_head
 from naiad.perf.target.http_response import CODING, HEADER_LENGTH, HttpResponseReader
-from naiad.perf.target.model_text import read_description, read_parts
+from naiad.perf.target.model_text import read_description, read_parts, with_composing
 from naiad.perf.target.protocol import ClientChannel, Poller, Problem, ResponseListener, TargetError
 from naiad.perf.target.question import ask
 from naiad.perf.target.region_calls import HttpRegionCalls, RegionCalls
@@ -62,7 +62,8 @@ class KserveHttpTarget:
         Raises:
             TargetError: it does not answer, or has no such model.
         """
-        self._model = self._describe(self._settings.model, self._settings.version)
+        described = self._describe(self._settings.model, self._settings.version)
+        self._model = with_composing(described, self._settings.bls_composing_models, self._describe)
         path = self._path(self._settings.model, self._settings.version) + "/infer"
         self._writer = HttpRequestWriter(
             self._model,
@@ -113,6 +114,16 @@ class KserveHttpTarget:
         assert self._writer is not None, "describe comes before place_tensors"
         self._writer.place_outputs(outputs)
         return HttpRegionCalls(self._post)
+
+    def change_trace(self, settings: Mapping[str, str]) -> None:
+        """Have the server trace the model.
+
+        Raises:
+            TargetError: it does not.
+        """
+        body = {name: value.split(",") if name == "trace_level" else value for name, value in settings.items()}
+        path = f"/v2/models/{quote(self._settings.model, safe='')}/trace/setting"
+        self._post(path, json.dumps(body).encode())
 
     def encode(self, step: Step, index: int) -> Any:
         """The bytes of a step; ``describe`` comes first.
