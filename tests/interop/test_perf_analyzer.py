@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from naiad.testing import RunningServer, serving
+from support.perf_analyzer import REQUEST_COUNT, perf_analyzer, run, successes
 from support.python_models import DOUBLES, write_python_model
 
 REQUESTS = 2000
-RUN_S = 15
-ATTEMPTS = 3
-REQUEST_COUNT = re.compile(r"^\s*Request count: (\d+)", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
 def tool() -> str:
-    found = os.environ.get("NAIAD_PERF_ANALYZER") or shutil.which("perf_analyzer")
-    if not found:
-        pytest.skip("perf_analyzer was not found: name it in NAIAD_PERF_ANALYZER or put it on PATH")
-    return found
+    return perf_analyzer()
 
 
 def analyze(tool: str, server: RunningServer, model: str, *arguments: str, protocol: str = "grpc") -> None:
@@ -41,22 +32,6 @@ def analyze(tool: str, server: RunningServer, model: str, *arguments: str, proto
     after = server.statistics(model)
     assert successes(after) - successes(before) >= REQUESTS
     assert after["inference_stats"]["fail"] == before["inference_stats"]["fail"]
-
-
-def run(command: list[str]) -> str:
-    """What it printed. Now and then all its threads wait for each other after the last answer: then it runs again."""
-    for _ in range(ATTEMPTS):
-        try:
-            finished = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
-        except subprocess.TimeoutExpired:
-            continue
-        assert finished.returncode == 0, finished.stdout + finished.stderr
-        return finished.stdout
-    raise AssertionError(f"{ATTEMPTS} times not done within {RUN_S} s: {command}")
-
-
-def successes(statistics: dict[str, dict[str, dict[str, int]]]) -> int:
-    return statistics["inference_stats"]["success"]["count"]
 
 
 WAYS = {
