@@ -83,7 +83,7 @@ class FrameworkContract:
         more = bool(getattr(test, "loads_more", False))
         modes = [mode for mode in asked if not (more and mode in framework.brief_modes)]
         for name in {"served", "mode"} & set(metafunc.fixturenames):
-            found = [pytest.param(m, marks=[*skipped, *_slow(framework, m, more)]) for m in modes]
+            found = [pytest.param(m, marks=[*skipped, *_pace(framework, m, more)]) for m in modes]
             metafunc.parametrize(name, found, indirect=name == "served", scope="class" if name == "served" else None)
         if "damage" in metafunc.fixturenames:
             metafunc.parametrize("damage", sorted(framework.broken))
@@ -509,8 +509,11 @@ def model_of(group: tuple[str, ...]) -> str:
     return "identity_" + "_".join(group).lower()
 
 
-def _slow(framework: Framework, mode: str, loads_more: bool) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.slow] if mode in framework.slow_modes or (loads_more and mode == "process") else []
+def _pace(framework: Framework, mode: str, loads_more: bool) -> list[pytest.MarkDecorator]:
+    slow = mode in framework.slow_modes or (loads_more and mode == "process")
+    # An import of five seconds takes a minute on a busy machine, and some tests wait for several.
+    patient = mode != "thread" and bool(framework.process_reloads_reason)
+    return [*([pytest.mark.slow] if slow else []), *([pytest.mark.timeout(600)] if patient else [])]
 
 
 def _group_name(group: tuple[str, ...]) -> str:
