@@ -28,6 +28,8 @@ class Dispatcher:
         run_next: hands a batch to an instance whose turn it is; False when there is nothing to run, or not yet.
         end_batches: takes batches that have run before the instance counts as idle; None for a scheduler that does
             not need them.
+        awaits_callers: whether the callers of batches that have run get their responses before the instance gets its
+            next batch; None where they never do.
 
     Attributes:
         idle: instances that can take a batch; always the same list.
@@ -46,11 +48,13 @@ class Dispatcher:
         turn: Callable[[], None],
         run_next: Callable[[ModelInstance], bool],
         end_batches: Callable[[list[Batch]], None] | None = None,
+        awaits_callers: Callable[[list[Batch]], bool] | None = None,
     ) -> None:
         self._loop = loop
         self._responder = responder
         self._turn = turn
         self._end_batches = end_batches
+        self._awaits_callers = awaits_callers
         self.idle: list[ModelInstance] = []
         self.passive: set[ModelInstance] = set()
         self.gate = OPEN_GATE if limits is None else RateLimitGate(limits, loop, run_next)
@@ -136,6 +140,15 @@ class Dispatcher:
     def _finished(self, instance: ModelInstance, batches: list[Batch]) -> None:
         if self._end_batches is not None:
             self._end_batches(batches)
+        self.settle(instance, batches)
+
+    def settle(self, instance: ModelInstance, batches: list[Batch]) -> None:
+        """Take the next batch for an instance and respond to the batches that it has run, in the order that the
+        scheduler wants."""
+        if self._awaits_callers is not None and self._awaits_callers(batches):
+            self._responder.settle(batches)
+            self.freed_late(instance)
+            return
         self.freed(instance)
         self._responder.settle(batches)
 
@@ -186,6 +199,7 @@ class Dispatcher:
         self.gate = OPEN_GATE
         self._turn = _nothing
         self._end_batches = None
+        self._awaits_callers = None
 
 
 def _nothing() -> None:

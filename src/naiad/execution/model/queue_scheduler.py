@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic_ns
+from typing import Final
 
 from naiad.config.spec import ModelSpec
 from naiad.errors import NaiadError, QueueFullError, RequestTimeoutError
 from naiad.eventloop.end_of_turn import end_of_turn_queue
 from naiad.execution.batching.batch import Batch
+from naiad.execution.batching.gather import SMALL_BYTES
 from naiad.execution.batching.response import Response
 from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model.custom_batching import CustomBatching
@@ -22,6 +24,9 @@ from naiad.scheduling.batcher.dynamic import Batcher, DynamicBatcher, SingleBatc
 from naiad.scheduling.batcher.limited import BatchLimit, ByteLimit, LimitedBatcher
 from naiad.scheduling.queue.policy import PolicyQueue
 from naiad.scheduling.testing import delayed
+
+_LONG_RUN: Final = 8
+"""Runs that take this many times the queue delay are long."""
 
 
 class QueueScheduler:
@@ -52,7 +57,11 @@ class QueueScheduler:
             self._waiting_time = WaitingTime(self.policies, loop, self._refuse_late, self._due)
         self.batcher = _make_batcher(spec, self.policies, strategy)
         self.batches = _is_dynamic(spec)
-        self.dispatcher = Dispatcher(loop, responder, limits, self.turn, self.run_next)
+        # What such a look may cost, a small part of the run: see ``_awaits_callers``.
+        self._long_ns = spec.batching.max_queue_delay_ns * _LONG_RUN if spec.batching is not None else 0
+        self._largest = max(spec.batching.preferred_batch_sizes, default=0) if spec.batching is not None else 0
+        awaits = self._awaits_callers if self._long_ns and limits is None else None
+        self.dispatcher = Dispatcher(loop, responder, limits, self.turn, self.run_next, awaits_callers=awaits)
         # The same list all the time.
         self._idle = self.dispatcher.idle
 
@@ -190,6 +199,22 @@ class QueueScheduler:
 
     def has_run(self, instance: ModelInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> bool:
         return True
+
+    def _awaits_callers(self, batches: list[Batch]) -> bool:
+        """Whether the next batch waits for the requests with which the callers of this one follow up their responses.
+
+        Otherwise callers that send one request after another fall into two groups, and each runs while the other waits:
+        every batch has half of what it could have. The delay of the configuration says that requests may wait for
+        others, and it takes no longer than to respond and to look at what has come.
+        """
+        batch = batches[-1]
+        return (
+            0 < len(self.batcher) < self._largest
+            # Else the next batch may be full as it is, and small responses are sent in no time.
+            and batch.rows == len(batch.requests)
+            and batch.infer_ns - batch.input_ns > self._long_ns
+            and sum(array.nbytes for array in batch.results.values()) <= SMALL_BYTES
+        )
 
     def take_response(self, request: InferRequest, response: Response) -> Response | None:
         return response

@@ -134,12 +134,11 @@ class WorkerEvents:
         # Sequences first: the next requests of these can then be part of the next batch.
         self._scheduler.end_batches(batches)
         if is_free:
-            # The instance gets its next batch before the callers get their responses.
-            self._queue.freed(instance)
+            self._queue.settle(instance, batches)
+            return
         self._responder.settle(batches)
-        if not is_free:
-            # Other instances may run what waited for these batches.
-            self._queue.wake_later()
+        # Other instances may run what waited for these batches.
+        self._queue.wake_later()
 
     def worker_died(self, instance: ProcessInstance) -> None:
         """An instance can take no batch for now."""
