@@ -8,24 +8,24 @@ from types import FrameType
 from typing import Any
 
 from naiad.perf.input.build import build_streams
+from naiad.perf.load.host import sharpen_timers
 from naiad.perf.load.level import LevelRun, Stop
-from naiad.perf.load.loads import LoadFactory
+from naiad.perf.load.loads import LoadFactory, encode_streams, timestamps_of
 from naiad.perf.load.observer import Observer
 from naiad.perf.load.search import search_levels, single_level
-from naiad.perf.measure.recorder import Recorder
 from naiad.perf.placement import in_regions
 from naiad.perf.progress import Progress
 from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Report
 from naiad.perf.settings import PerfSettings
-from naiad.perf.steps import ModelDescription, StepStream
+from naiad.perf.steps import ModelDescription
 from naiad.perf.target.loop import EpollLoop
 from naiad.perf.target.metrics import MetricsTarget, find_metrics
 from naiad.perf.target.open import open_target
 from naiad.perf.target.protocol import EncodedStep, PerfTarget, TargetError
 from naiad.perf.target.question import ask
+from naiad.perf.workers.crew import Crew
+from naiad.perf.workers.messages import Prepare
 
-# What Linux adds to each wait; with its usual 50 us no schedule is kept to better than that.
-_TIMER_SLACK = "/proc/self/timerslack_ns"
 _FINITE = (LoadMode.FIXED_SCHEDULE, LoadMode.PERIODIC_CONCURRENCY)
 _SINGLE = (*_FINITE, LoadMode.CUSTOM_INTERVALS)
 
@@ -53,7 +53,7 @@ class PerfRun:
             PerfInputError: the input data do not fit the model.
             KeyboardInterrupt: the user stopped it twice.
         """
-        _sharpen_timers()
+        sharpen_timers()
         settings = self.settings
         target = open_target(settings)
         model = target.describe()
@@ -64,11 +64,12 @@ class PerfRun:
         self._progress.described(model, target.endpoint)
         streams = build_streams(settings.input, model, streams=1)
         with _Interrupts(self._stop), in_regions(settings.input, target, model, streams) as placed:
-            encoded = _encode(target, placed)
+            encoded = encode_streams(target, placed.streams)
             self._warm_up(target, model, encoded)
             metrics, note = self._find_metrics(model)
-            factory = LoadFactory(settings, target, model, encoded, _timestamps(streams))
-            self._measure(factory, target, metrics, note)
+            factory = LoadFactory(settings, target, model, encoded, timestamps_of(streams))
+            with Crew(settings, factory, Prepare(settings, tuple(placed.streams), placed.outputs)) as crew:
+                self._measure(crew, factory, target, metrics, note)
         report.is_interrupted = self._stop.is_wanted
         return report
 
@@ -101,12 +102,16 @@ class PerfRun:
         is_asked = bool({"collect-metrics", "metrics-url"} & self.settings.given)
         return found, why if is_asked else ""
 
-    def _measure(self, factory: LoadFactory, target: PerfTarget, metrics: MetricsTarget | None, note: str) -> None:
+    def _measure(
+        self, crew: Crew, factory: LoadFactory, target: PerfTarget, metrics: MetricsTarget | None, note: str
+    ) -> None:
         plan = self.settings.load
         search = single_level(plan.levels.start) if plan.mode in _SINGLE else search_levels(plan)
         value: float | None = next(search)
         while value is not None and not self._stop.is_wanted and not self.failure:
-            result = self._measure_level(factory, target, metrics, factory.level(value))
+            result = self._measure_level(crew, target, metrics, factory.level(value))
+            while crew.grows(result) and not self._stop.is_wanted:
+                result = self._measure_level(crew, target, metrics, factory.level(value))
             if note:
                 result.notes.append(note)
             self.report.levels.append(result)
@@ -117,11 +122,11 @@ class PerfRun:
                 value = None
 
     def _measure_level(
-        self, factory: LoadFactory, target: PerfTarget, metrics: MetricsTarget | None, level: LoadLevel
+        self, crew: Crew, target: PerfTarget, metrics: MetricsTarget | None, level: LoadLevel
     ) -> LevelResult:
         settings = self.settings
         with EpollLoop() as loop:
-            load = factory.open(loop, Recorder(), level)
+            load = crew.open(loop, level)
             observer = Observer(loop, target, settings.measure, metrics)
             run = LevelRun(
                 loop,
@@ -146,24 +151,6 @@ def _only_errors(result: LevelResult) -> str:
         return ""
     (kind, cause), count = result.merged.errors.most_common(1)[0]
     return f"all {result.merged.errors.total()} requests failed, {count} of them with {kind}: {cause}"
-
-
-def _encode(target: PerfTarget, streams: Sequence[StepStream]) -> list[list[EncodedStep]]:
-    numbers = iter(range(sum(len(stream.steps) for stream in streams)))
-    return [[target.encode(step, next(numbers)) for step in stream.steps] for stream in streams]
-
-
-def _timestamps(streams: Sequence[StepStream]) -> list[float]:
-    return [step.timestamp_ms for stream in streams for step in stream.steps if step.timestamp_ms is not None]
-
-
-def _sharpen_timers() -> None:
-    try:
-        with open(_TIMER_SLACK, "w") as file:
-            file.write("1")
-    except OSError:
-        # Not Linux, or not allowed: requests of a schedule are then sent a little later.
-        return
 
 
 class _Interrupts:

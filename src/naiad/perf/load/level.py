@@ -8,7 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from naiad.perf.load.load import Load
+from naiad.perf.load.host import cores
+from naiad.perf.load.load import MeasuredLoad
 from naiad.perf.load.observer import Observer
 from naiad.perf.measure.merge import is_client_bottleneck, merge_windows
 from naiad.perf.measure.recorder import Recorder
@@ -47,7 +48,7 @@ class LevelRun:
     def __init__(
         self,
         loop: EpollLoop,
-        load: Load,
+        load: MeasuredLoad,
         observer: Observer,
         settings: MeasureSettings,
         level: LoadLevel,
@@ -150,8 +151,8 @@ class LevelRun:
 
     def _begin_window(self) -> None:
         self._load.recorder.begin_window(clock())
-        self._loop.take_delays()
-        self._cpu_ns = time.process_time_ns()
+        self._load.take_delays()
+        self._cpu_ns = self._load.cpu_ns()
 
     def _take_window(self) -> None:
         """Fill one window, and begin the next one where it ends."""
@@ -189,13 +190,15 @@ class LevelRun:
         self._progress.window_done(len(self._windows), window, self._settings.max_trials)
 
     def _measure_client(self, window: Window) -> None:
-        cpu_ns = time.process_time_ns()
+        load = self._load
+        cpu_ns = load.cpu_ns()
         client = window.client
+        client.cores = min(load.processes, cores())
         if window.duration_s > 0:
             client.cpu_cores = (cpu_ns - self._cpu_ns) / 1e9 / window.duration_s
         if window.requests:
             client.cpu_us_per_request = (cpu_ns - self._cpu_ns) / 1e3 / window.requests
-        client.loop_delay.add_all(np.array(self._loop.take_delays(), np.int64))
+        client.loop_delay.add_all(np.array(load.take_delays(), np.int64))
         client.is_bottleneck = is_client_bottleneck(client.cpu_cores, client.cores)
         self._cpu_ns = cpu_ns
 
