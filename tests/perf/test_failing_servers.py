@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,13 @@ import pytest
 from naiad.perf.target.protocol import TargetError
 from support.certificates import new_authority
 from support.perf_peer import peer
-from support.perf_runs import RUN_S, measure, measure_level, run_command, start_command, windows
+from support.perf_runs import RUN_S, measure, measure_level, run_command, started, wait_for_line, windows
 
 FAILED = 99
 
 
 @pytest.fixture
-def silent() -> str:
+def silent() -> Iterator[str]:
     """The address of a server that accepts connections and says nothing: no more than a backlog."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
@@ -45,12 +46,12 @@ def test_an_unreachable_server(protocol: str) -> None:
 
 
 def test_an_unknown_host() -> None:
-    with pytest.raises(TargetError, match="cannot find the host of nowhere.invalid:8000"):
+    with pytest.raises(TargetError, match=r"cannot find the host of nowhere\.invalid:8000"):
         measure("-m", "known", "-u", "nowhere.invalid:8000")
 
 
 def test_a_model_that_is_not_there() -> None:
-    with peer() as address, pytest.raises(TargetError, match="'other' at .* failed: HTTP 404: not here"):
+    with peer() as address, pytest.raises(TargetError, match=r"'other' at .* failed: HTTP 404: not here"):
         measure("-m", "other", "-u", address)
 
 
@@ -87,7 +88,7 @@ def test_a_server_that_hangs_up() -> None:
 
 
 def test_a_server_of_another_protocol() -> None:
-    with peer(garbage=1) as address, pytest.raises(TargetError, match="expected a response of HTTP/1.1"):
+    with peer(garbage=1) as address, pytest.raises(TargetError, match=r"expected a response of HTTP/1\.1"):
         measure("-m", "known", "-u", address)
 
 
@@ -121,24 +122,27 @@ def test_tls_against_a_plain_server() -> None:
 
 @pytest.mark.slow
 def test_an_interrupt_prints_what_was_found() -> None:
-    with peer(delay_ms=5) as address:
-        process = start_command("-m", "known", "-u", address, "-p", 400, "--no-collect-metrics", "-s", 0.001, "-r", 99)
-        try:
-            # The first line of output says that the load goes on.
-            assert process.stdout is not None
-            process.stdout.readline()
-            process.send_signal(signal.SIGINT)
-            out, errors = process.communicate(timeout=RUN_S)
-        finally:
-            process.kill()
-    assert "oncurrency" in out, errors
+    words = ("-p", 300, "-v", "-s", 0.001, "-r", 99)
+    with peer(delay_ms=5) as address, started("-m", "known", "-u", address, *words) as process:
+        wait_for_line(process, "Pass [1]")
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=RUN_S)
+    assert "Concurrency: 1, throughput: " in out, errors
+    assert "stopped by the user" in out
 
 
-def test_two_interrupts_end_the_run_at_once(silent: str) -> None:
-    process = start_command("-m", "known", "-u", silent)
-    try:
+@pytest.mark.slow
+def test_an_interrupt_while_the_first_response_is_missing() -> None:
+    with peer(first_ms=60_000) as address, started("-m", "known", "-u", address) as process:
+        wait_for_line(process, "calls for inference")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=RUN_S)
+    assert "error: stopped by the user before the first response" in errors
+    assert process.returncode == FAILED
+
+
+def test_an_interrupt_before_the_server_has_said_anything(silent: str) -> None:
+    with started("-m", "known", "-u", silent) as process:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=RUN_S)
-    finally:
-        process.kill()
     assert process.returncode != 0

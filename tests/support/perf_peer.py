@@ -77,6 +77,10 @@ class Exchange(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.received += data
+        if data.startswith(b"\x16"):
+            # A client that begins with TLS.
+            self.send(400, b"plain HTTP is spoken here")
+            self.transport.close()
         while (end := self.received.find(b"\r\n\r\n")) >= 0:
             found = LENGTH.search(self.received, 0, end + 2)
             whole = end + 4 + (int(found[1]) if found else 0)

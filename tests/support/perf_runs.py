@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from naiad.perf.options import parse_perf
 from naiad.perf.progress import Progress
@@ -29,21 +30,33 @@ def measure_level(*words: object) -> LevelResult:
     return level
 
 
-def start_command(*words: object) -> subprocess.Popen[str]:
-    """``naiad perf`` as a process."""
-    command = [sys.executable, "-m", "naiad", "perf", *map(str, words)]
-    return subprocess.Popen(
+@contextmanager
+def started(*words: object) -> Iterator[subprocess.Popen[str]]:
+    """``naiad perf`` as a process, which ends with the block."""
+    command = [sys.executable, "-m", "naiad", "perf", *map(str, words), "--no-collect-metrics"]
+    process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=server_environment()
     )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
+    """Read the output up to a line that holds ``text``."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if text in line:
+            return
+    raise AssertionError(f"the output has no line with {text!r}")
 
 
 def run_command(*words: object) -> tuple[int, str, str]:
     """Exit code, output and errors of ``naiad perf``."""
-    process = start_command(*words)
-    try:
+    with started(*words) as process:
         out, errors = process.communicate(timeout=RUN_S)
-    finally:
-        process.kill()
     return process.returncode, out, errors
 
 

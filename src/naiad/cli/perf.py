@@ -1,14 +1,18 @@
-"""``naiad perf``: reads the options, measures, and prints the report."""
+"""``naiad perf``: reads the options, measures, prints the report as it comes, and writes the files."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from naiad.perf.options import EXIT_CODE, PerfOptionError, parse_perf, usage, wants_help, wants_version
 from naiad.version import __version__
+
+if TYPE_CHECKING:
+    from naiad.perf.results import Report
+    from naiad.perf.settings import PerfSettings
 
 FAILED: Final = 99
 """What the process returns when the measurement failed: the reference's ``GENERIC_ERROR``."""
@@ -24,32 +28,51 @@ def perf(argv: Sequence[str]) -> int:
         return 0
     try:
         settings = parse_perf(argv, os.environ)
+        return _measure(settings, argv)
     except PerfOptionError as error:
         print(f"{error}\nRun 'naiad perf --help' for the options.", file=sys.stderr)
         return EXIT_CODE
-    for text in settings.warnings:
-        print(f"warning: {text}", file=sys.stderr)
+
+
+def _measure(settings: PerfSettings, argv: Sequence[str]) -> int:
+    # Imported here: --help and wrong options do not pay for numpy.
+    from naiad.cli.perf_progress import TextProgress
     from naiad.perf.input.error import PerfInputError
     from naiad.perf.run import PerfRun
     from naiad.perf.target.protocol import TargetError
 
-    run = PerfRun(settings, None, argv)
+    progress = TextProgress()
+    run = PerfRun(settings, progress, argv)
     failure = ""
     try:
         run.run()
     except (TargetError, PerfInputError) as error:
         failure = str(error)
-    for level in run.report.levels:
-        merged = level.merged
-        print(
-            f"{level.level.mode} {level.level.value:g}: {level.inference_rate:.1f} infer/s, mean"
-            f" {merged.latency.mean / 1e3:.0f} us, p50 {merged.latency.percentile(50) / 1e3:.0f} us, p99"
-            f" {merged.latency.percentile(99) / 1e3:.0f} us; client {merged.client.cpu_cores:.2f} cores,"
-            f" {merged.client.cpu_us_per_request:.1f} us/request; server {merged.usage.cpu_cores} cores;"
-            f" {level.unstable_reason or 'stable'}; errors {dict(merged.errors)} {level.notes}"
-        )
     failure = failure or run.failure
-    if failure:
-        print(f"error: {failure}", file=sys.stderr)
-        return FAILED
-    return 0
+    if run.report.levels:
+        progress.finish()
+    problem = _write_files(run.report, run.settings)
+    for text in filter(None, (failure, problem)):
+        print(f"error: {text}", file=sys.stderr)
+    return FAILED if failure or problem else 0
+
+
+def _write_files(report: Report, settings: PerfSettings) -> str:
+    """Write the files that were asked for, whatever was measured; what went wrong, if anything did."""
+    from naiad.perf.report.csv_file import write_csv
+    from naiad.perf.report.json_file import write_report
+    from naiad.perf.report.profile_export import write_profile_export
+
+    output = settings.output
+    if not report.levels:
+        return ""
+    try:
+        if output.csv_file is not None:
+            write_csv(report, settings, output.csv_file)
+        if output.profile_export_file is not None:
+            write_profile_export(report, output.profile_export_file)
+        if output.json_file is not None:
+            write_report(report, settings, output.json_file)
+    except OSError as error:
+        return f"cannot write '{error.filename}': {error.strerror}"
+    return ""

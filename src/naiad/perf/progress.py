@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from naiad.perf.results import LevelResult, LoadLevel, Second, Window
-from naiad.perf.steps import ModelDescription
+from naiad.perf.results import LevelResult, LoadLevel, Report, Second, Window
+from naiad.perf.settings import PerfSettings
 
 
 class Progress:
     """Hears of every stage of a run; this one shows nothing. Methods return quickly: they stop the load meanwhile."""
 
-    def described(self, model: ModelDescription, endpoint: str) -> None:
-        """The server has answered."""
+    def began(self, report: Report, settings: PerfSettings) -> None:
+        """The server has described the model; ``report`` is the one that is being filled."""
 
     def waiting(self, seconds: float) -> None:
         """The first response has not come for so long; called about twice a second."""

@@ -8,6 +8,7 @@ from types import FrameType
 from typing import Any
 
 from naiad.perf.input.build import build_streams
+from naiad.perf.load.exported import exported_inputs
 from naiad.perf.load.host import sharpen_timers
 from naiad.perf.load.level import LevelRun, Stop
 from naiad.perf.load.loads import LoadFactory, encode_streams, timestamps_of
@@ -15,7 +16,8 @@ from naiad.perf.load.observer import Observer
 from naiad.perf.load.search import search_levels, single_level
 from naiad.perf.placement import in_regions
 from naiad.perf.progress import Progress
-from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Report
+from naiad.perf.report.machine import machine_fingerprint
+from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Report, RequestRecord
 from naiad.perf.settings import PerfSettings
 from naiad.perf.steps import ModelDescription
 from naiad.perf.target.loop import EpollLoop
@@ -54,24 +56,37 @@ class PerfRun:
             KeyboardInterrupt: the user stopped it twice.
         """
         sharpen_timers()
-        settings = self.settings
-        target = open_target(settings)
+        target = open_target(self.settings)
         model = target.describe()
-        report = self.report
-        report.model, report.version = model.name, settings.target.version or model.version
-        report.service_kind, report.protocol = settings.target.service_kind, target.protocol
-        report.endpoint = target.endpoint
-        self._progress.described(model, target.endpoint)
+        # Before that a Ctrl-C ends the process, as there is nothing to print.
+        with _Interrupts(self._stop):
+            self._run(target, model)
+        self.report.is_interrupted = self._stop.is_wanted
+        return self.report
+
+    def _run(self, target: PerfTarget, model: ModelDescription) -> None:
+        settings = self.settings
+        self._begin_report(target, model)
         streams = build_streams(settings.input, model, streams=1)
-        with _Interrupts(self._stop), in_regions(settings.input, target, model, streams) as placed:
+        with in_regions(settings.input, target, model, streams) as placed:
             encoded = encode_streams(target, placed.streams)
             self._warm_up(target, model, encoded)
             metrics, note = self._find_metrics(model)
-            factory = LoadFactory(settings, target, model, encoded, timestamps_of(streams))
-            with Crew(settings, factory, Prepare(settings, tuple(placed.streams), placed.outputs)) as crew:
+            factory = LoadFactory(settings, target, model, encoded, timestamps_of(placed.streams))
+            exported = None if settings.output.profile_export_file is None else exported_inputs(streams)
+            job = Prepare(settings, tuple(placed.streams), placed.outputs, exported)
+            with Crew(settings, factory, job, is_streaming=target.is_streaming) as crew:
                 self._measure(crew, factory, target, metrics, note)
-        report.is_interrupted = self._stop.is_wanted
-        return report
+
+    def _begin_report(self, target: PerfTarget, model: ModelDescription) -> None:
+        settings, report = self.settings, self.report
+        report.model, report.version = model.name, settings.target.version or model.version
+        report.service_kind, report.protocol = settings.target.service_kind, target.protocol
+        report.endpoint = target.endpoint
+        report.is_async = settings.target.streaming or bool(settings.target.is_async or model.is_sequence)
+        report.is_decoupled = model.is_decoupled
+        report.machine = machine_fingerprint()
+        self._progress.began(report, settings)
 
     def _warm_up(self, target: PerfTarget, model: ModelDescription, encoded: Sequence[Sequence[EncodedStep]]) -> None:
         """Wait for a first response, however long it takes, and for those that were asked for beside it."""
@@ -82,8 +97,7 @@ class PerfRun:
             request = step.in_sequence(first_id, is_first=True, is_last=True)
         what = f"the first request to the model '{model.name}' at {target.endpoint}"
         for number in range(1 + self.settings.measure.warmup_requests):
-            if self._stop.is_wanted:
-                return
+            self._stop_if_wanted()
             took = ask(lambda poller, listener: target.open(poller, listener, 1), request, what, None, self._waited)
             if number == 0:
                 self.report.warmup_ns = took
@@ -91,6 +105,9 @@ class PerfRun:
 
     def _waited(self, seconds: float) -> None:
         self._progress.waiting(seconds)
+        self._stop_if_wanted()
+
+    def _stop_if_wanted(self) -> None:
         if self._stop.is_wanted:
             raise TargetError("stopped by the user before the first response")
 
@@ -109,9 +126,10 @@ class PerfRun:
         search = single_level(plan.levels.start) if plan.mode in _SINGLE else search_levels(plan)
         value: float | None = next(search)
         while value is not None and not self._stop.is_wanted and not self.failure:
-            result = self._measure_level(crew, target, metrics, factory.level(value))
-            while crew.grows(result) and not self._stop.is_wanted:
-                result = self._measure_level(crew, target, metrics, factory.level(value))
+            result, records = self._measure_level(crew, target, metrics, factory.level(value))
+            while crew.grows(result) and not self._stop.is_wanted and not self.failure:
+                result, records = self._measure_level(crew, target, metrics, factory.level(value))
+            self.report.records += records
             if note:
                 result.notes.append(note)
             self.report.levels.append(result)
@@ -123,7 +141,7 @@ class PerfRun:
 
     def _measure_level(
         self, crew: Crew, target: PerfTarget, metrics: MetricsTarget | None, level: LoadLevel
-    ) -> LevelResult:
+    ) -> tuple[LevelResult, list[RequestRecord]]:
         settings = self.settings
         with EpollLoop() as loop:
             load = crew.open(loop, level)
@@ -141,8 +159,9 @@ class PerfRun:
                 limit_ms=settings.load.latency_limit_ms,
             )
             result = run.run()
+            records = load.recorder.records(len(self.report.levels))
         self.failure = loop.failure or _only_errors(result)
-        return result
+        return result, records
 
 
 def _only_errors(result: LevelResult) -> str:

@@ -219,7 +219,7 @@ class LevelRun:
             result.is_within_limit = latency_of(result.merged, settings.percentile) / 1e6 <= self._limit_ms
         if self._loop.failure:
             result.notes.append(self._loop.failure)
-        if self._load.in_flight > 0:
+        elif self._load.in_flight > 0:
             result.notes.append(f"{self._load.in_flight} requests had no response {DRAIN_S:g} s after the last window")
         return result
 

@@ -28,11 +28,14 @@ class Crew:
         job: what other processes need to make it.
     """
 
-    def __init__(self, settings: PerfSettings, factory: LoadFactory, job: Prepare) -> None:
+    def __init__(
+        self, settings: PerfSettings, factory: LoadFactory, job: Prepare, *, is_streaming: bool = False
+    ) -> None:
         self._plan = settings.load
         self._total = settings.measure.total_requests
         self._factory = factory
         self._job = job
+        self._is_streaming = is_streaming
         self._wanted = settings.load.client_workers or 1
         self._may_grow = settings.load.client_workers == 0
         self._workers: list[Worker] = []
@@ -62,7 +65,8 @@ class Crew:
         """
         count = self._count(level)
         if count == 1:
-            return self._factory.open(loop, Recorder(), level)
+            recorder = Recorder(is_streaming=self._is_streaming, exported=self._job.exported)
+            return self._factory.open(loop, recorder, level)
         self._start(count)
         return SharedLoad(loop, self._workers[:count], level)
 

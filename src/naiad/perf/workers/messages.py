@@ -6,11 +6,11 @@ the processes of a machine share.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from naiad.perf.load.share import Share
-from naiad.perf.results import LoadLevel, Window
+from naiad.perf.results import LoadLevel, RequestRecord, Window
 from naiad.perf.settings import PerfSettings
 from naiad.perf.steps import StepStream
 from naiad.shared_memory.region import RegionRef
@@ -22,11 +22,13 @@ class Prepare:
 
     Attributes:
         outputs: where outputs lie in shared memory; None when responses carry them.
+        exported: what each step holds, when all requests are kept for an export.
     """
 
     settings: PerfSettings
     streams: tuple[StepStream, ...]
     outputs: Mapping[str, RegionRef] | None
+    exported: Sequence[dict[str, object]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Halt:
+class StopLoad:
     """Send nothing more; what is in flight goes on."""
 
 
@@ -67,9 +69,13 @@ class Done:
 
     Attributes:
         failure: in words; empty for a success.
+        records: of a level that was closed, when all requests are kept.
+        in_flight: its requests that had no response when it was closed.
     """
 
     failure: str = ""
+    records: list[RequestRecord] = field(default_factory=list)
+    in_flight: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,14 @@ from naiad.perf.measure.recorder import Recorder
 from naiad.perf.target.loop import EpollLoop
 from naiad.perf.target.open import open_target
 from naiad.perf.target.protocol import Place, TargetError
-from naiad.perf.workers.messages import Begin, Close, Cut, Done, Halt, Open, Piece, Prepare, State
+from naiad.perf.workers.messages import Begin, Close, Cut, Done, Open, Piece, Prepare, State, StopLoad
 
 _TURN_NS = 200_000_000
 
 clock = time.monotonic_ns
 
 
-class WorkerProcess:
+class GeneratorProcess:
     """The loop of the process, and the load on it.
 
     It is a channel of its own loop: the one that its orders come by.
@@ -43,6 +43,8 @@ class WorkerProcess:
         self._load: Load | None = None
         self._begin_ns = self._cut_ns = NEVER_NS
         self._told = State()
+        self._is_streaming = False
+        self._exported: Sequence[dict[str, object]] | None = None
 
     def run(self) -> None:
         """Do what is told until the other end is closed."""
@@ -90,12 +92,12 @@ class WorkerProcess:
             self._begin_ns = order.at_ns
         elif isinstance(order, Cut):
             self._cut_ns = order.at_ns
-        elif isinstance(order, Halt):
+        elif isinstance(order, StopLoad):
             self._begin_ns = NEVER_NS
             if self._load is not None:
                 self._load.stop()
         else:
-            self._connection.send(Done(self._failure_of(order)))
+            self._connection.send(self._do(order))
 
     def handle(self, mask: int) -> None:
         """Take the end of the orders."""
@@ -112,23 +114,24 @@ class WorkerProcess:
 
     # Orders that take a while
 
-    def _failure_of(self, order: Any) -> str:
+    def _do(self, order: Any) -> Done:
         try:
             if isinstance(order, Prepare):
                 self._prepare(order)
             elif isinstance(order, Open):
                 self._open(order)
             elif isinstance(order, Close):
-                self._close()
+                return self._close()
         except TargetError as error:
-            return str(error)
-        return ""
+            return Done(str(error))
+        return Done()
 
     def _prepare(self, order: Prepare) -> None:
         target = open_target(order.settings)
         model = target.describe()
         if order.outputs is not None:
             target.place_tensors(order.outputs)
+        self._is_streaming, self._exported = target.is_streaming, order.exported
         encoded = encode_streams(target, order.streams)
         self._factory = LoadFactory(order.settings, target, model, encoded, timestamps_of(order.streams))
 
@@ -136,7 +139,8 @@ class WorkerProcess:
         assert self._factory is not None, "prepare comes before open"
         loop = EpollLoop()
         try:
-            load = self._factory.open(loop, Recorder(), order.level, order.share)
+            recorder = Recorder(is_streaming=self._is_streaming, exported=self._exported)
+            load = self._factory.open(loop, recorder, order.level, order.share)
         except TargetError:
             loop.close()
             raise
@@ -145,11 +149,15 @@ class WorkerProcess:
         self._begin_ns = self._cut_ns = NEVER_NS
         self._loop, self._load = loop, load
 
-    def _close(self) -> None:
-        if self._loop is not None and self._load is not None:
-            self._load.close()
-            self._loop.close()
+    def _close(self) -> Done:
+        loop, load = self._loop, self._load
         self._loop = self._load = None
+        if loop is None or load is None:
+            return Done()
+        in_flight = load.in_flight
+        load.close()
+        loop.close()
+        return Done(records=load.recorder.records(0), in_flight=in_flight)
 
 
 def main() -> None:
@@ -157,7 +165,7 @@ def main() -> None:
     sharpen_timers()
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     try:
-        WorkerProcess(connection).run()
+        GeneratorProcess(connection).run()
     except (EOFError, ConnectionError):
         # Whoever started it is gone, or needs it no more. Nothing of it has to be put in order.
         os._exit(0)

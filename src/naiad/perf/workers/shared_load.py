@@ -11,10 +11,10 @@ from naiad.perf.load.load import NEVER_NS
 from naiad.perf.load.share import Share
 from naiad.perf.measure.merge import add_counts
 from naiad.perf.measure.recorder import Recorder
-from naiad.perf.results import LoadLevel, Second, Window
+from naiad.perf.results import LoadLevel, RequestRecord, Second, Window
 from naiad.perf.target.loop import EpollLoop
 from naiad.perf.target.protocol import TargetError
-from naiad.perf.workers.messages import Begin, Close, Cut, Halt, Open, Piece
+from naiad.perf.workers.messages import Begin, Close, Cut, Open, Piece, StopLoad
 from naiad.perf.workers.worker import Worker
 
 LEAD_NS: Final = 2_000_000
@@ -29,6 +29,10 @@ class SharedRecorder(Recorder):
 
     Args:
         loop: hears of a process that is lost.
+
+    Attributes:
+        delays_ns: of the turns of their loops.
+        kept: their records.
     """
 
     def __init__(self, loop: EpollLoop, workers: Sequence[Worker]) -> None:
@@ -38,6 +42,7 @@ class SharedRecorder(Recorder):
         self._pieces: list[Window] = []
         self._cut_ns = 0
         self.delays_ns: list[int] = []
+        self.kept: list[RequestRecord] = []
 
     def begin_window(self, now_ns: int) -> None:
         """Begin an empty window."""
@@ -50,6 +55,12 @@ class SharedRecorder(Recorder):
     def end_window(self, now_ns: int) -> Window:
         """Close the window, and begin the next one at the same time."""
         return super().end_window(self._cut(now_ns))
+
+    def records(self, level: int) -> list[RequestRecord]:
+        """The requests of all processes in the order in which they were sent, once the level is closed."""
+        for record in self.kept:
+            record.level = level
+        return sorted(self.kept, key=lambda record: record.timestamp_ns)
 
     def _cut(self, now_ns: int) -> int:
         if now_ns == self._cut_ns or any(worker.is_lost for worker in self._workers):
@@ -106,6 +117,7 @@ class SharedLoad:
         for worker in workers:
             loop.add(worker, writes=False)
         self._recorder = SharedRecorder(loop, workers)
+        self._unanswered: dict[Worker, int] = {}
 
     @property
     def recorder(self) -> SharedRecorder:
@@ -114,8 +126,9 @@ class SharedLoad:
 
     def _heard(self, worker: Worker) -> None:
         if worker.state.failure:
-            self._loop.remove(worker.fileno())
             self._loop.fail(worker.state.failure)
+        if worker.is_lost:
+            self._loop.remove(worker.fileno())
 
     def begin(self, now_ns: int) -> None:
         """Start all parts at the same time."""
@@ -145,11 +158,13 @@ class SharedLoad:
     @property
     def in_flight(self) -> int:
         """Requests that are not over, as far as the processes have told."""
+        if self._unanswered:
+            return sum(self._unanswered.values())
         return sum(max(worker.in_flight, 1) for worker in self._workers if not worker.state.is_drained)
 
     def stop(self) -> None:
         """Send nothing more; what is in flight goes on."""
-        self._tell(Halt())
+        self._tell(StopLoad())
 
     def close(self) -> None:
         """Close all connections."""
@@ -158,7 +173,9 @@ class SharedLoad:
                 self._loop.remove(worker.fileno())
                 worker.tell(Close())
             for worker in self._workers:
-                worker.answer()
+                done = worker.answer()
+                self._recorder.kept += done.records
+                self._unanswered[worker] = done.in_flight
         except TargetError as error:
             self._loop.fail(str(error))
 
