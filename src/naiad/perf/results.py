@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from naiad.perf.histogram import DurationHistogram
-
-
-class LoadMode(StrEnum):
-    """How a level says when requests are sent. The values stand in the JSON of the profile export."""
-
-    CONCURRENCY = "concurrency"
-    REQUEST_RATE = "request_rate"
-    CUSTOM_INTERVALS = "custom_intervals"
-    PERIODIC_CONCURRENCY = "periodic_concurrency"
-    FIXED_SCHEDULE = "fixed_schedule"
-    SESSION_CONCURRENCY = "session_concurrency"
+from naiad.perf.load_mode import LoadMode as LoadMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +74,7 @@ class ClientUsage:
         cpu_us_per_request: its processor time for each request.
         loop_delay: how long an event that was ready waited until the generator took it.
         is_bottleneck: whether the figures say more about the generator than about the server.
+        waited_cores: time in which it could have run while other programs had the processors, over time passed.
     """
 
     cpu_cores: float = 0.0
@@ -92,6 +82,7 @@ class ClientUsage:
     cpu_us_per_request: float = 0.0
     loop_delay: DurationHistogram = field(default_factory=DurationHistogram)
     is_bottleneck: bool = False
+    waited_cores: float = 0.0
 
 
 @dataclass(slots=True)

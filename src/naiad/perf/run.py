@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Sequence
 from types import FrameType
@@ -14,6 +15,7 @@ from naiad.perf.load.level import LevelRun, Stop
 from naiad.perf.load.loads import LoadFactory, encode_streams, timestamps_of
 from naiad.perf.load.observer import Observer
 from naiad.perf.load.search import search_levels, single_level
+from naiad.perf.options import complete_settings
 from naiad.perf.placement import in_regions
 from naiad.perf.progress import Progress
 from naiad.perf.report.machine import machine_fingerprint
@@ -24,7 +26,7 @@ from naiad.perf.target.loop import EpollLoop
 from naiad.perf.target.metrics import MetricsTarget, find_metrics
 from naiad.perf.target.open import open_target
 from naiad.perf.target.protocol import EncodedStep, PerfTarget, TargetError
-from naiad.perf.target.question import ask
+from naiad.perf.target.question import query
 from naiad.perf.workers.crew import Crew
 from naiad.perf.workers.messages import Prepare
 
@@ -53,11 +55,13 @@ class PerfRun:
         Raises:
             TargetError: the server cannot be measured.
             PerfInputError: the input data do not fit the model.
+            PerfOptionError: the options do not fit the model.
             KeyboardInterrupt: the user stopped it twice.
         """
         sharpen_timers()
         target = open_target(self.settings)
         model = target.describe()
+        self.settings = complete_settings(self.settings, model)
         # Before that a Ctrl-C ends the process, as there is nothing to print.
         with _Interrupts(self._stop):
             self._run(target, model)
@@ -71,6 +75,8 @@ class PerfRun:
         with in_regions(settings.input, target, model, streams) as placed:
             encoded = encode_streams(target, placed.streams)
             self._warm_up(target, model, encoded)
+            if settings.target.trace:
+                target.change_trace(settings.target.trace)
             metrics, note = self._find_metrics(model)
             factory = LoadFactory(settings, target, model, encoded, timestamps_of(placed.streams))
             exported = None if settings.output.profile_export_file is None else exported_inputs(streams)
@@ -83,7 +89,7 @@ class PerfRun:
         report.model, report.version = model.name, settings.target.version or model.version
         report.service_kind, report.protocol = settings.target.service_kind, target.protocol
         report.endpoint = target.endpoint
-        report.is_async = settings.target.streaming or bool(settings.target.is_async or model.is_sequence)
+        report.is_async = bool(settings.target.is_async)
         report.is_decoupled = model.is_decoupled
         report.machine = machine_fingerprint()
         self._progress.began(report, settings)
@@ -98,7 +104,7 @@ class PerfRun:
         what = f"the first request to the model '{model.name}' at {target.endpoint}"
         for number in range(1 + self.settings.measure.warmup_requests):
             self._stop_if_wanted()
-            took = ask(lambda poller, listener: target.open(poller, listener, 1), request, what, None, self._waited)
+            took = query(lambda poller, listener: target.open(poller, listener, 1), request, what, None, self._waited)
             if number == 0:
                 self.report.warmup_ns = took
                 self._progress.warmed_up(took / 1e9)
@@ -125,10 +131,16 @@ class PerfRun:
         plan = self.settings.load
         search = single_level(plan.levels.start) if plan.mode in _SINGLE else search_levels(plan)
         value: float | None = next(search)
+        # What is there now stays: a full collection over it would hold requests back.
+        gc.collect()
+        gc.freeze()
         while value is not None and not self._stop.is_wanted and not self.failure:
             result, records = self._measure_level(crew, target, metrics, factory.level(value))
             while crew.grows(result) and not self._stop.is_wanted and not self.failure:
                 result, records = self._measure_level(crew, target, metrics, factory.level(value))
+            if not result.windows:
+                # Stopped before there was anything to show.
+                return
             self.report.records += records
             if note:
                 result.notes.append(note)

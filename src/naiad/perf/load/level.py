@@ -70,7 +70,7 @@ class LevelRun:
         self._is_single = is_single
         self._limit_ms = limit_ms
         self._windows: list[Window] = []
-        self._cpu_ns = 0
+        self._processor = load.processor_time()
 
     def run(self) -> LevelResult:
         """Measure.
@@ -140,6 +140,8 @@ class LevelRun:
         return not is_stable(windows, settings.percentile, settings.stability_percentage)
 
     def _is_failing(self) -> bool:
+        if not self._windows:
+            return False
         last = self._windows[-1]
         return last.errors.total() > 0 and last.requests == 0
 
@@ -152,7 +154,7 @@ class LevelRun:
     def _begin_window(self) -> None:
         self._load.recorder.begin_window(clock())
         self._load.take_delays()
-        self._cpu_ns = self._load.cpu_ns()
+        self._processor = self._load.processor_time()
 
     def _take_window(self) -> None:
         """Fill one window, and begin the next one where it ends."""
@@ -190,17 +192,18 @@ class LevelRun:
         self._progress.window_done(len(self._windows), window, self._settings.max_trials)
 
     def _measure_client(self, window: Window) -> None:
-        load = self._load
-        cpu_ns = load.cpu_ns()
-        client = window.client
-        client.cores = min(load.processes, cores())
-        if window.duration_s > 0:
-            client.cpu_cores = (cpu_ns - self._cpu_ns) / 1e9 / window.duration_s
+        before, after = self._processor, self._load.processor_time()
+        client, length_s = window.client, window.duration_s
+        client.cores = min(self._load.processes, cores())
+        used_s = (after.used_ns - before.used_ns) / 1e9
+        if length_s > 0:
+            client.cpu_cores = used_s / length_s
+            client.waited_cores = (after.waited_ns - before.waited_ns) / 1e9 / length_s
         if window.requests:
-            client.cpu_us_per_request = (cpu_ns - self._cpu_ns) / 1e3 / window.requests
-        client.loop_delay.add_all(np.array(load.take_delays(), np.int64))
-        client.is_bottleneck = is_client_bottleneck(client.cpu_cores, client.cores)
-        self._cpu_ns = cpu_ns
+            client.cpu_us_per_request = used_s * 1e6 / window.requests
+        client.loop_delay.add_all(np.array(self._load.take_delays(), np.int64))
+        client.is_bottleneck = is_client_bottleneck(client)
+        self._processor = after
 
     # The result
 
@@ -228,4 +231,7 @@ class LevelRun:
             return "stopped by the user"
         if self._loop.failure:
             return self._loop.failure
+        if self._is_failing():
+            (kind, cause), count = self._windows[-1].errors.most_common(1)[0]
+            return f"the last window has no success but {count} times {kind}: {cause}"
         return unstable_reason(self._windows, self._settings.percentile, self._settings.stability_percentage)

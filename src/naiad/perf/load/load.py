@@ -7,6 +7,7 @@ from abc import abstractmethod
 from typing import Final, Protocol
 
 from naiad.perf.load.source import RequestSource
+from naiad.perf.measure.processor import ProcessorTime, processor_time
 from naiad.perf.measure.recorder import Recorder
 from naiad.perf.target.loop import EpollLoop
 from naiad.perf.target.protocol import ClientChannel, PerfTarget, Place, Problem
@@ -64,8 +65,8 @@ class MeasuredLoad(Protocol):
         """Close all connections."""
         ...
 
-    def cpu_ns(self) -> int:
-        """Processor time of the generator so far."""
+    def processor_time(self) -> ProcessorTime:
+        """The processor time of the generator so far."""
         ...
 
     def take_delays(self) -> list[int]:
@@ -178,9 +179,9 @@ class Load:
         for channel in self._channels:
             channel.close()
 
-    def cpu_ns(self) -> int:
-        """Processor time of this process so far."""
-        return time.process_time_ns()
+    def processor_time(self) -> ProcessorTime:
+        """The processor time of this process so far."""
+        return processor_time()
 
     def take_delays(self) -> list[int]:
         """The delays of the turns since the last call, in ns."""

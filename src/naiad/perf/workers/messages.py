@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from naiad.perf.load.share import Share
+from naiad.perf.measure.processor import ProcessorTime
 from naiad.perf.results import LoadLevel, RequestRecord, Window
 from naiad.perf.settings import PerfSettings
 from naiad.perf.steps import StepStream
@@ -93,12 +94,12 @@ class Piece:
     """What happened between two cuts.
 
     Attributes:
-        cpu_ns: processor time since the start of the process.
+        processor_time: since the start of the process.
         delays_ns: of the turns of its loop.
         in_flight: requests without a response.
     """
 
     window: Window
-    cpu_ns: int
+    processor_time: ProcessorTime
     delays_ns: list[int] = field(default_factory=list)
     in_flight: int = 0

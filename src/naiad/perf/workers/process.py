@@ -6,6 +6,7 @@ closed, it ends at once.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -16,6 +17,7 @@ from typing import Any
 from naiad.perf.load.host import sharpen_timers
 from naiad.perf.load.load import NEVER_NS, Load
 from naiad.perf.load.loads import LoadFactory, encode_streams, timestamps_of
+from naiad.perf.measure.processor import processor_time
 from naiad.perf.measure.recorder import Recorder
 from naiad.perf.target.loop import EpollLoop
 from naiad.perf.target.open import open_target
@@ -73,7 +75,7 @@ class GeneratorProcess:
     def _cut(self, load: Load, loop: EpollLoop) -> None:
         at_ns, self._cut_ns = self._cut_ns, NEVER_NS
         window = load.recorder.end_window(at_ns)
-        self._connection.send(Piece(window, time.process_time_ns(), loop.take_delays(), load.in_flight))
+        self._connection.send(Piece(window, processor_time(), loop.take_delays(), load.in_flight))
 
     # The channel
 
@@ -134,6 +136,9 @@ class GeneratorProcess:
         self._is_streaming, self._exported = target.is_streaming, order.exported
         encoded = encode_streams(target, order.streams)
         self._factory = LoadFactory(order.settings, target, model, encoded, timestamps_of(order.streams))
+        # What is there now stays: a full collection over it would hold requests back.
+        gc.collect()
+        gc.freeze()
 
     def _open(self, order: Open) -> None:
         assert self._factory is not None, "prepare comes before open"

@@ -10,6 +10,7 @@ from naiad.perf.histogram import DurationHistogram
 from naiad.perf.load.load import NEVER_NS
 from naiad.perf.load.share import Share
 from naiad.perf.measure.merge import add_counts
+from naiad.perf.measure.processor import ProcessorTime, processor_time
 from naiad.perf.measure.recorder import Recorder
 from naiad.perf.results import LoadLevel, RequestRecord, Second, Window
 from naiad.perf.target.loop import EpollLoop
@@ -179,9 +180,11 @@ class SharedLoad:
         except TargetError as error:
             self._loop.fail(str(error))
 
-    def cpu_ns(self) -> int:
-        """Processor time of all processes so far, this one included."""
-        return time.process_time_ns() + sum(worker.cpu_ns for worker in self._workers)
+    def processor_time(self) -> ProcessorTime:
+        """The processor time of all processes so far; this one uses some, but waits for nothing but them."""
+        times = [worker.processor_time for worker in self._workers]
+        used_ns = processor_time().used_ns + sum(each.used_ns for each in times)
+        return ProcessorTime(used_ns, sum(each.waited_ns for each in times))
 
     def take_delays(self) -> list[int]:
         """The delays of the turns of all loops since the last call, in ns."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
+from naiad.perf.measure.processor import ProcessorTime
 from naiad.perf.target.protocol import Place, TargetError
 from naiad.perf.workers.messages import Done, Piece, State
 from naiad.processes.process_group import GroupedProcess
@@ -29,7 +30,7 @@ class Worker:
 
     Attributes:
         state: what has become of its part of the level.
-        cpu_ns: its processor time at the last cut.
+        processor_time: its own at the last cut.
         in_flight: requests without a response at the last cut.
         is_lost: whether the process has ended.
 
@@ -43,7 +44,7 @@ class Worker:
     def __init__(self, name: str) -> None:
         self.name = name
         self.state = State()
-        self.cpu_ns = 0
+        self.processor_time = ProcessorTime(0, 0)
         self.in_flight = 0
         self.is_lost = False
         self._answers: list[Done | Piece] = []
@@ -106,7 +107,7 @@ class Worker:
         else:
             self._answers.append(news)
         if isinstance(news, Piece):
-            self.cpu_ns, self.in_flight = news.cpu_ns, news.in_flight
+            self.processor_time, self.in_flight = news.processor_time, news.in_flight
 
     def _why_it_ended(self) -> str:
         self.is_lost = True
