@@ -61,15 +61,11 @@ def _sweep(settings: PerfSettings, argv: Sequence[str]) -> int:
 
 def _compare(settings: PerfSettings) -> int:
     """Print how runs differ, from their JSON files."""
-    from naiad.perf.report.compare import comparison_text, write_comparison_html
-    from naiad.perf.report.comparison import read_comparison
+    from naiad.perf.report.compare import compare_runs
     from naiad.perf.report.json_file import ReportFileError
 
     try:
-        comparison = read_comparison(settings.compare)
-        print(comparison_text(comparison), end="")
-        if settings.output.html_file is not None:
-            write_comparison_html(comparison, settings.output.html_file)
+        print(compare_runs(settings), end="")
     except ReportFileError as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
