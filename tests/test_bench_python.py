@@ -222,17 +222,19 @@ def test_steady_windows_of_perf_analyzer_are_read_and_others_taken_again(tmp_pat
     perf = part("perf_analyzer")
     server = part("servers").Server("any", os.getpid(), 1, 0.0)
     question = perf.Question("m", 16, "grpc")
-    table = "Concurrency,Inferences/Second,p50 latency,p99 latency\\n4,800.5,200,300\\n"
+    table = "Concurrency,Inferences/Second,p50 latency,p95 latency,p99 latency\\n4,800.5,200,250,300\\n"
     unsteady = f'[ $(wc -l < {tmp_path}/calls) = 1 ] && echo "{perf.UNSTEADY}" && exit 2'
     tool = fake_analyzer(tmp_path, f"{unsteady}\nprintf '{table}' > \"$out\"")
-    assert perf.observe(tool, server, question, 4, 3, tmp_path) == perf.Window(800.5, 200.0, 300.0)
+    assert perf.observe([str(tool)], server, question, 4, 3, tmp_path) == perf.Window(800.5, 200.0, 250.0, 300.0)
     first, second = (tmp_path / "calls").read_text().splitlines()
     assert "-m m -u 127.0.0.1:1 -i grpc --shape INPUT0:16 --concurrency-range 4" in first
     assert "-p 1000" in second
     with pytest.raises(part("figures").CaseError, match="no steady figures"):
-        perf.observe(fake_analyzer(tmp_path, f'echo "{perf.UNSTEADY}"; exit 2'), server, question, 4, 1, tmp_path)
+        perf.observe(
+            [str(fake_analyzer(tmp_path, f'echo "{perf.UNSTEADY}"; exit 2'))], server, question, 4, 1, tmp_path
+        )
     with pytest.raises(part("figures").CaseError, match="ended with code 3"):
-        perf.observe(fake_analyzer(tmp_path, "exit 3"), server, question, 4, 1, tmp_path)
+        perf.observe([str(fake_analyzer(tmp_path, "exit 3"))], server, question, 4, 1, tmp_path)
 
 
 @pytest.mark.slow

@@ -166,7 +166,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # A program of its own: a client that shares the server's codecs, and embeds a server for the model's own ceiling.
     "perf": (
         *("options", "perf.input", "perf.load", "perf.measure", "perf.options", "perf.report", "perf.sweep"),
-        *("perf.target", "shared_memory", "tensor", "wire"),
+        *("perf.target", "perf.workers", "shared_memory", "tensor", "wire"),
     ),
     "perf.sweep": ("perf.options", "perf.settings"),
     "perf.input": ("perf.results", "perf.settings", "perf.steps", "shared_memory", "tensor", "wire"),
@@ -179,6 +179,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "perf.load": (
         *("perf.histogram", "perf.measure", "perf.progress", "perf.results", "perf.settings", "perf.steps"),
         *("perf.target", "perf.transfer", "tensor", "wire"),
+    ),
+    "perf.workers": (
+        *("perf.histogram", "perf.load", "perf.measure", "perf.results", "perf.settings", "perf.steps"),
+        *("perf.target", "processes", "shared_memory"),
     ),
     "perf.options": ("options", "perf.load_mode", "perf.settings", "perf.steps"),
     "cli": (

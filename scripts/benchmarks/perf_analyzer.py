@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -66,10 +66,11 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What perf_analyzer saw in its windows: inferences per second, and latencies in us."""
+    """What a tool saw in its windows: inferences per second, and latencies in us."""
 
     rate: float
     p50_us: float
+    p95_us: float
     p99_us: float
 
 
@@ -127,17 +128,24 @@ def analyze(tool: Path, server: Server, plan: Plan, seconds: int, work: Path) ->
     raise CaseError(f"{what}: not done in {ATTEMPTS} attempts of {GRACE_SECONDS + 3 * seconds} s")
 
 
-def observe(tool: Path, server: Server, question: Question, concurrency: int, seconds: int, work: Path) -> Window:
-    """Its own figures over three windows in a row that are alike, each a third of ``seconds``; nothing is pinned.
+def observe(
+    tool: Sequence[str], server: Server, question: Question, concurrency: int, seconds: int, work: Path
+) -> Window:
+    """The figures of perf_analyzer, or of a program with its options, over three windows in a row that are alike.
+
+    Each takes a third of ``seconds``; nothing is pinned.
+
+    Args:
+        tool: the program and its first arguments.
 
     Raises:
-        CaseError: perf_analyzer failed, never got done or saw no such windows.
+        CaseError: it failed, never got done or saw no such windows.
     """
-    what = f"{server.name} under perf_analyzer at {concurrency}"
+    what = f"{server.name} under {Path(tool[-1]).name} at {concurrency}"
     limit_s = GRACE_SECONDS + 5 * seconds
     for _ in range(ATTEMPTS):
         table = work / f"perf-{time.monotonic_ns()}.csv"
-        command = [str(tool), "-m", question.model, "-u", f"127.0.0.1:{server.port}", "-i", question.protocol]
+        command = [*tool, "-m", question.model, "-u", f"127.0.0.1:{server.port}", "-i", question.protocol]
         command += ["--shape", f"INPUT0:{question.values}", "--concurrency-range", str(concurrency), "--verbose-csv"]
         command += ["-p", str(seconds * 1000 // WINDOWS), *UNTIL_STEADY, "-f", str(table)]
         if question.in_regions:
@@ -146,7 +154,8 @@ def observe(tool: Path, server: Server, question: Question, concurrency: int, se
             command += ["--sequence-length", str(question.sequence), "--input-data", "zero"]
         if _run(command, limit_s, what) is not None:
             row = _last_row(table, what)
-            return Window(float(row["Inferences/Second"]), float(row["p50 latency"]), float(row["p99 latency"]))
+            latencies = (float(row[f"p{percent} latency"]) for percent in (50, 95, 99))
+            return Window(float(row["Inferences/Second"]), *latencies)
     raise CaseError(f"{what}: no steady figures in {ATTEMPTS} attempts of at most {limit_s} s")
 
 

@@ -68,7 +68,7 @@ class PerfAnalyzer:
 
     def put(self, server: Server, question: Question, callers: int, seconds: int) -> Window:
         """Its own figures, taken over windows in which they are steady."""
-        return perf_analyzer.observe(self.tool, server, question, callers, seconds, self.work)
+        return perf_analyzer.observe((str(self.tool),), server, question, callers, seconds, self.work)
 
 
 class HttpCallers:
@@ -82,7 +82,7 @@ class HttpCallers:
     def put(self, server: Server, question: Question, callers: int, seconds: int) -> Window:
         """The figures of as many connections."""
         seen = load.measure(server, http_request(question), callers, seconds, self.work, pin=self.pin)
-        return Window(seen.rate, seen.p50_us, seen.p99_us)
+        return Window(seen.rate, seen.p50_us, seen.p95_us, seen.p99_us)
 
 
 class GrpcCallers:
@@ -101,7 +101,7 @@ class GrpcCallers:
         contender = GrpcContender(server, message, self._answer_bytes(server, question, message))
         seen = measure_grpc(contender, Fan(callers, 1), seconds, self.work, pin=self.pin, log=log)
         latencies = logged_latencies(log)
-        return Window(seen.rate, percentile_us(latencies, 0.5), percentile_us(latencies, 0.99))
+        return Window(seen.rate, *(percentile_us(latencies, share) for share in (0.5, 0.95, 0.99)))
 
     def _answer_bytes(self, server: Server, question: Question, message: bytes) -> int:
         key = server.port, question

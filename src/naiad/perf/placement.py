@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from naiad.perf.input.region_layout import lay_out
@@ -11,6 +12,20 @@ from naiad.perf.settings import InputSettings
 from naiad.perf.steps import ModelDescription, StepStream
 from naiad.perf.target.protocol import PerfTarget, TargetError
 from naiad.perf.target.shared_memory import region_name, registered
+from naiad.shared_memory.region import RegionRef
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedSteps:
+    """The steps to send.
+
+    Attributes:
+        outputs: where outputs lie in shared memory; None when responses carry them.
+    """
+
+    streams: Sequence[StepStream]
+    outputs: Mapping[str, RegionRef] | None = None
+
 
 _TOO_SMALL: Final = "shared memory size specified with the request"
 """How servers say that an output does not fit its place."""
@@ -19,7 +34,7 @@ _TOO_SMALL: Final = "shared memory size specified with the request"
 @contextmanager
 def in_regions(
     settings: InputSettings, target: PerfTarget, model: ModelDescription, streams: Sequence[StepStream]
-) -> Iterator[Sequence[StepStream]]:
+) -> Iterator[PlacedSteps]:
     """The steps to send, whose tensors lie in registered regions while the block runs, if that is asked for.
 
     Raises:
@@ -27,12 +42,12 @@ def in_regions(
         TargetError: there is no such memory, or the server does not take it.
     """
     if settings.shared_memory == "none":
-        yield streams
+        yield PlacedSteps(streams)
         return
     layout = lay_out(settings, model, streams, region_name())
     with registered(settings.shared_memory, layout, target.place_tensors(layout.outputs)):
         try:
-            yield layout.streams
+            yield PlacedSteps(layout.streams, layout.outputs)
         except TargetError as error:
             if _TOO_SMALL not in str(error):
                 raise

@@ -10,26 +10,26 @@ from typing import Any
 
 from naiad.perf.input.build import build_streams
 from naiad.perf.load.exported import exported_inputs
+from naiad.perf.load.host import sharpen_timers
 from naiad.perf.load.level import LevelRun, Stop
-from naiad.perf.load.loads import LoadFactory
+from naiad.perf.load.loads import LoadFactory, encode_streams, timestamps_of
 from naiad.perf.load.observer import Observer
 from naiad.perf.load.search import search_levels, single_level
-from naiad.perf.measure.recorder import Recorder
 from naiad.perf.options import complete_settings
 from naiad.perf.placement import in_regions
 from naiad.perf.progress import Progress
 from naiad.perf.report.machine import machine_fingerprint
-from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Report
+from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Report, RequestRecord
 from naiad.perf.settings import PerfSettings
-from naiad.perf.steps import ModelDescription, StepStream
+from naiad.perf.steps import ModelDescription
 from naiad.perf.target.loop import EpollLoop
 from naiad.perf.target.metrics import MetricsTarget, find_metrics
 from naiad.perf.target.open import open_target
 from naiad.perf.target.protocol import EncodedStep, PerfTarget, TargetError
 from naiad.perf.target.question import query
+from naiad.perf.workers.crew import Crew
+from naiad.perf.workers.messages import Prepare
 
-# What Linux adds to each wait; with its usual 50 us no schedule is kept to better than that.
-_TIMER_SLACK = "/proc/self/timerslack_ns"
 _FINITE = (LoadMode.FIXED_SCHEDULE, LoadMode.PERIODIC_CONCURRENCY)
 _SINGLE = (*_FINITE, LoadMode.CUSTOM_INTERVALS)
 
@@ -48,7 +48,6 @@ class PerfRun:
         self.failure = ""
         self._progress = progress or Progress()
         self._stop = Stop()
-        self._exported: list[dict[str, object]] | None = None
 
     def run(self) -> Report:
         """Measure all levels.
@@ -59,7 +58,7 @@ class PerfRun:
             PerfOptionError: the options do not fit the model.
             KeyboardInterrupt: the user stopped it twice.
         """
-        _sharpen_timers()
+        sharpen_timers()
         target = open_target(self.settings)
         model = target.describe()
         self.settings = complete_settings(self.settings, model)
@@ -74,15 +73,16 @@ class PerfRun:
         self._begin_report(target, model)
         streams = build_streams(settings.input, model, streams=1)
         with in_regions(settings.input, target, model, streams) as placed:
-            encoded = _encode(target, placed)
+            encoded = encode_streams(target, placed.streams)
             self._warm_up(target, model, encoded)
             if settings.target.trace:
                 target.change_trace(settings.target.trace)
             metrics, note = self._find_metrics(model)
-            factory = LoadFactory(settings, target, model, encoded, _timestamps(placed))
-            if settings.output.profile_export_file is not None:
-                self._exported = exported_inputs(streams)
-            self._measure(factory, target, metrics, note)
+            factory = LoadFactory(settings, target, model, encoded, timestamps_of(placed.streams))
+            exported = None if settings.output.profile_export_file is None else exported_inputs(streams)
+            job = Prepare(settings, tuple(placed.streams), placed.outputs, exported)
+            with Crew(settings, factory, job, is_streaming=target.is_streaming) as crew:
+                self._measure(crew, factory, target, metrics, note)
 
     def _begin_report(self, target: PerfTarget, model: ModelDescription) -> None:
         settings, report = self.settings, self.report
@@ -125,7 +125,9 @@ class PerfRun:
         is_asked = bool({"collect-metrics", "metrics-url"} & self.settings.given)
         return found, why if is_asked else ""
 
-    def _measure(self, factory: LoadFactory, target: PerfTarget, metrics: MetricsTarget | None, note: str) -> None:
+    def _measure(
+        self, crew: Crew, factory: LoadFactory, target: PerfTarget, metrics: MetricsTarget | None, note: str
+    ) -> None:
         plan = self.settings.load
         search = single_level(plan.levels.start) if plan.mode in _SINGLE else search_levels(plan)
         value: float | None = next(search)
@@ -133,10 +135,13 @@ class PerfRun:
         gc.collect()
         gc.freeze()
         while value is not None and not self._stop.is_wanted and not self.failure:
-            result = self._measure_level(factory, target, metrics, factory.level(value))
+            result, records = self._measure_level(crew, target, metrics, factory.level(value))
+            while crew.grows(result) and not self._stop.is_wanted and not self.failure:
+                result, records = self._measure_level(crew, target, metrics, factory.level(value))
             if not result.windows:
                 # Stopped before there was anything to show.
                 return
+            self.report.records += records
             if note:
                 result.notes.append(note)
             self.report.levels.append(result)
@@ -147,12 +152,11 @@ class PerfRun:
                 value = None
 
     def _measure_level(
-        self, factory: LoadFactory, target: PerfTarget, metrics: MetricsTarget | None, level: LoadLevel
-    ) -> LevelResult:
+        self, crew: Crew, target: PerfTarget, metrics: MetricsTarget | None, level: LoadLevel
+    ) -> tuple[LevelResult, list[RequestRecord]]:
         settings = self.settings
         with EpollLoop() as loop:
-            recorder = Recorder(is_streaming=target.is_streaming, exported=self._exported)
-            load = factory.open(loop, recorder, level)
+            load = crew.open(loop, level)
             observer = Observer(loop, target, settings.measure, metrics)
             run = LevelRun(
                 loop,
@@ -167,9 +171,9 @@ class PerfRun:
                 limit_ms=settings.load.latency_limit_ms,
             )
             result = run.run()
-            self.report.records += recorder.records(len(self.report.levels))
+            records = load.recorder.records(len(self.report.levels))
         self.failure = loop.failure or _only_errors(result)
-        return result
+        return result, records
 
 
 def _only_errors(result: LevelResult) -> str:
@@ -178,24 +182,6 @@ def _only_errors(result: LevelResult) -> str:
         return ""
     (kind, cause), count = result.merged.errors.most_common(1)[0]
     return f"all {result.merged.errors.total()} requests failed, {count} of them with {kind}: {cause}"
-
-
-def _encode(target: PerfTarget, streams: Sequence[StepStream]) -> list[list[EncodedStep]]:
-    numbers = iter(range(sum(len(stream.steps) for stream in streams)))
-    return [[target.encode(step, next(numbers)) for step in stream.steps] for stream in streams]
-
-
-def _timestamps(streams: Sequence[StepStream]) -> list[float]:
-    return [step.timestamp_ms for stream in streams for step in stream.steps if step.timestamp_ms is not None]
-
-
-def _sharpen_timers() -> None:
-    try:
-        with open(_TIMER_SLACK, "w") as file:
-            file.write("1")
-    except OSError:
-        # Not Linux, or not allowed: requests of a schedule are then sent a little later.
-        return
 
 
 class _Interrupts:

@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from naiad.perf.load.load import Load
+from naiad.perf.load.host import cores
+from naiad.perf.load.load import MeasuredLoad
 from naiad.perf.load.observer import Observer
 from naiad.perf.measure.merge import is_client_bottleneck, merge_windows
-from naiad.perf.measure.processor import processor_time
 from naiad.perf.measure.recorder import Recorder
 from naiad.perf.measure.stability import WINDOWS, best_windows, is_stable, latency_of, unstable_reason
 from naiad.perf.progress import Progress
@@ -48,7 +48,7 @@ class LevelRun:
     def __init__(
         self,
         loop: EpollLoop,
-        load: Load,
+        load: MeasuredLoad,
         observer: Observer,
         settings: MeasureSettings,
         level: LoadLevel,
@@ -70,7 +70,7 @@ class LevelRun:
         self._is_single = is_single
         self._limit_ms = limit_ms
         self._windows: list[Window] = []
-        self._processor = processor_time()
+        self._processor = load.processor_time()
 
     def run(self) -> LevelResult:
         """Measure.
@@ -153,8 +153,8 @@ class LevelRun:
 
     def _begin_window(self) -> None:
         self._load.recorder.begin_window(clock())
-        self._loop.take_delays()
-        self._processor = processor_time()
+        self._load.take_delays()
+        self._processor = self._load.processor_time()
 
     def _take_window(self) -> None:
         """Fill one window, and begin the next one where it ends."""
@@ -192,15 +192,16 @@ class LevelRun:
         self._progress.window_done(len(self._windows), window, self._settings.max_trials)
 
     def _measure_client(self, window: Window) -> None:
-        before, after = self._processor, processor_time()
+        before, after = self._processor, self._load.processor_time()
         client, length_s = window.client, window.duration_s
+        client.cores = min(self._load.processes, cores())
         used_s = (after.used_ns - before.used_ns) / 1e9
         if length_s > 0:
             client.cpu_cores = used_s / length_s
             client.waited_cores = (after.waited_ns - before.waited_ns) / 1e9 / length_s
         if window.requests:
             client.cpu_us_per_request = used_s * 1e6 / window.requests
-        client.loop_delay.add_all(np.array(self._loop.take_delays(), np.int64))
+        client.loop_delay.add_all(np.array(self._load.take_delays(), np.int64))
         client.is_bottleneck = is_client_bottleneck(client)
         self._processor = after
 
@@ -221,7 +222,7 @@ class LevelRun:
             result.is_within_limit = latency_of(result.merged, settings.percentile) / 1e6 <= self._limit_ms
         if self._loop.failure:
             result.notes.append(self._loop.failure)
-        if self._load.in_flight > 0:
+        elif self._load.in_flight > 0:
             result.notes.append(f"{self._load.in_flight} requests had no response {DRAIN_S:g} s after the last window")
         return result
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from typing import Final
+from typing import Final, Protocol
 
 from naiad.perf.load.source import RequestSource
+from naiad.perf.measure.processor import ProcessorTime, processor_time
 from naiad.perf.measure.recorder import Recorder
 from naiad.perf.target.loop import EpollLoop
 from naiad.perf.target.protocol import ClientChannel, PerfTarget, Place, Problem
@@ -19,6 +20,60 @@ PLACES_PER_CHANNEL: Final = 16
 clock = time.monotonic_ns
 
 
+class MeasuredLoad(Protocol):
+    """A load as its windows see it, whoever makes it.
+
+    Attributes:
+        processes: how many make it.
+    """
+
+    processes: int
+
+    @property
+    def recorder(self) -> Recorder:
+        """What came of the requests."""
+        ...
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are not over."""
+        ...
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether windows may begin."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a load that has an end has reached it."""
+        ...
+
+    def begin(self, now_ns: int) -> None:
+        """Start the load."""
+        ...
+
+    def pump(self, now_ns: int) -> int:
+        """Send what is due; returns when to be called again, on the monotonic clock."""
+        ...
+
+    def stop(self) -> None:
+        """Send nothing more; what is in flight goes on."""
+        ...
+
+    def close(self) -> None:
+        """Close all connections."""
+        ...
+
+    def processor_time(self) -> ProcessorTime:
+        """The processor time of the generator so far."""
+        ...
+
+    def take_delays(self) -> list[int]:
+        """The delays of the turns since the last call, in ns."""
+        ...
+
+
 class Load:
     """Sends requests, and hears of their responses.
 
@@ -27,6 +82,8 @@ class Load:
         is_running: whether new requests are sent.
         in_flight: requests that are not over.
     """
+
+    processes = 1
 
     def __init__(self, loop: EpollLoop, target: PerfTarget, source: RequestSource, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -121,6 +178,14 @@ class Load:
         self.is_running = False
         for channel in self._channels:
             channel.close()
+
+    def processor_time(self) -> ProcessorTime:
+        """The processor time of this process so far."""
+        return processor_time()
+
+    def take_delays(self) -> list[int]:
+        """The delays of the turns since the last call, in ns."""
+        return self._loop.take_delays()
 
     @abstractmethod
     def completed(self, place: Place, now_ns: int, problem: Problem | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from naiad.perf.load.closed_loop import ClosedLoop
 from naiad.perf.load.load import Load
@@ -16,11 +17,12 @@ from naiad.perf.load.schedules import (
     poisson_schedule,
     read_intervals,
 )
+from naiad.perf.load.share import WHOLE, Share
 from naiad.perf.load.source import RequestSource, SequenceSource, StepCycle
 from naiad.perf.measure.recorder import Recorder
 from naiad.perf.results import LoadLevel, LoadMode
 from naiad.perf.settings import PerfSettings
-from naiad.perf.steps import ModelDescription
+from naiad.perf.steps import ModelDescription, StepStream
 from naiad.perf.target.loop import EpollLoop
 from naiad.perf.target.protocol import EncodedStep, PerfTarget, TargetError
 
@@ -59,39 +61,44 @@ class LoadFactory:
             return LoadLevel(self._plan.mode, mean_rate(self._intervals_us))
         return LoadLevel(self._plan.mode, value)
 
-    def open(self, loop: EpollLoop, recorder: Recorder, level: LoadLevel) -> Load:
-        """The load of a level, with its connections open.
+    @property
+    def is_sequence(self) -> bool:
+        """Whether requests belong to sequences."""
+        return self._model.is_sequence
+
+    def open(self, loop: EpollLoop, recorder: Recorder, level: LoadLevel, share: Share = WHOLE) -> Load:
+        """The load of a level, or a share of it, with its connections open.
 
         Raises:
             TargetError: the server does not take the connections.
         """
         target, plan = self._target, self._plan
-        source = self._source(recorder)
+        source = self._source(recorder, share)
         if level.mode is LoadMode.CONCURRENCY:
-            total = self._settings.measure.total_requests
-            return ClosedLoop(loop, target, source, recorder, int(level.value), total)
+            total = share.count(self._settings.measure.total_requests)
+            return ClosedLoop(loop, target, source, recorder, share.count(int(level.value)), total)
         if level.mode is LoadMode.PERIODIC_CONCURRENCY:
             levels = plan.levels
             start, end, step = int(levels.start), int(levels.end), int(levels.step)
             return PeriodicLoad(loop, target, source, recorder, start, end, step, plan.request_period)
         if level.mode is LoadMode.SESSION_CONCURRENCY:
             raise TargetError("sessions are for services of the kind openai")
-        schedule = self._schedule(level)
+        schedule = share.turns(self._schedule(level))
         if self._model.is_sequence:
-            return SequenceOpenLoop(loop, target, source, recorder, schedule, plan.num_of_sequences)
+            return SequenceOpenLoop(loop, target, source, recorder, schedule, share.count(plan.num_of_sequences))
         return OpenLoop(loop, target, source, recorder, schedule)
 
-    def _source(self, recorder: Recorder) -> RequestSource:
+    def _source(self, recorder: Recorder, share: Share) -> RequestSource:
         if not self._model.is_sequence:
-            return StepCycle(self._encoded)
+            return StepCycle(self._encoded, share)
         # Without a length of its own, a sequence of the user's data is as long as it is.
         is_given = bool(self._settings.input.paths) and "sequence-length" not in self._settings.given
-        return SequenceSource(self._encoded, self._plan, recorder, is_given=is_given)
+        return SequenceSource(self._encoded, self._plan, recorder, is_given=is_given, share=share)
 
     def _schedule(self, level: LoadLevel) -> Iterator[int]:
         schedule = self._endless_schedule(level)
         total = self._settings.measure.total_requests
-        return _first(schedule, total) if total else schedule
+        return islice(schedule, total) if total else schedule
 
     def _endless_schedule(self, level: LoadLevel) -> Iterator[int]:
         if level.mode is LoadMode.FIXED_SCHEDULE:
@@ -103,6 +110,16 @@ class LoadFactory:
         return constant_schedule(level.value)
 
 
-def _first(schedule: Iterator[int], count: int) -> Iterator[int]:
-    for _, due in zip(range(count), schedule, strict=False):
-        yield due
+def encode_streams(target: PerfTarget, streams: Sequence[StepStream]) -> list[list[EncodedStep]]:
+    """The bytes of all steps.
+
+    Raises:
+        TargetError: the protocol cannot carry one of them.
+    """
+    numbers = iter(range(sum(len(stream.steps) for stream in streams)))
+    return [[target.encode(step, next(numbers)) for step in stream.steps] for stream in streams]
+
+
+def timestamps_of(streams: Sequence[StepStream]) -> list[float]:
+    """When the steps of a fixed schedule are sent, in ms from the start."""
+    return [step.timestamp_ms for stream in streams for step in stream.steps if step.timestamp_ms is not None]

@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from naiad.perf.load.share import WHOLE, Share
 from naiad.perf.measure.recorder import Recorder
 from naiad.perf.settings import LoadPlan
 from naiad.perf.target.protocol import EncodedStep, Place
@@ -31,9 +32,10 @@ class RequestSource(Protocol):
 class StepCycle:
     """All steps of all streams take turns, whoever asks."""
 
-    def __init__(self, streams: Sequence[Sequence[EncodedStep]]) -> None:
+    def __init__(self, streams: Sequence[Sequence[EncodedStep]], share: Share = WHOLE) -> None:
         requests = [step.plain for stream in streams for step in stream]
-        self._next = itertools.cycle(requests).__next__
+        endless = itertools.cycle(requests)
+        self._next = (endless if share.of == 1 else share.turns(endless)).__next__
 
     def next(self, place: Place) -> Any:
         """The next request."""
@@ -65,17 +67,24 @@ class SequenceSource:
 
     Args:
         is_given: whether the streams are the sequences of the user's data, whose lengths then count.
+        share: the sequences that are played here; their ids are those of no other share.
     """
 
     def __init__(
-        self, streams: Sequence[Sequence[EncodedStep]], plan: LoadPlan, recorder: Recorder, *, is_given: bool
+        self,
+        streams: Sequence[Sequence[EncodedStep]],
+        plan: LoadPlan,
+        recorder: Recorder,
+        *,
+        is_given: bool,
+        share: Share = WHOLE,
     ) -> None:
-        self._streams = itertools.cycle(streams)
+        self._streams = share.turns(itertools.cycle(streams))
         self._plan = plan
         self._recorder = recorder
         self._is_given = is_given
-        self._random = random.Random(plan.seed)
-        self._ids = SequenceIds(plan.sequence_id_range)
+        self._random = random.Random(plan.seed + share.index)
+        self._ids = SequenceIds(plan.sequence_id_range, share)
 
     def next(self, place: Place) -> Any:
         """The next request of the sequence of a place; of a new one when that is over."""
@@ -126,10 +135,13 @@ class SequenceIds:
 
     Args:
         id_range: the first id, and the one behind the last; 0 for no end.
+        share: of the range.
     """
 
-    def __init__(self, id_range: tuple[int, int]) -> None:
-        self._first, self._end = id_range
+    def __init__(self, id_range: tuple[int, int], share: Share = WHOLE) -> None:
+        first, self._end = id_range
+        self._first = first + share.index
+        self._step = share.of
         self._next = self._first
         self._used: set[int] = set()
 
@@ -137,7 +149,7 @@ class SequenceIds:
         """An id."""
         for _ in range(len(self._used) + 1):
             number = self._next
-            self._next += 1
+            self._next += self._step
             if self._end and self._next >= self._end:
                 self._next = self._first
             if number not in self._used:

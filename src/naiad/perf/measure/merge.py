@@ -26,16 +26,21 @@ def merge_windows(windows: Sequence[Window]) -> Window:
         return Window(0, 0)
     merged = Window(windows[0].began_ns, windows[-1].ended_ns)
     for window in windows:
-        for name in _SUMS:
-            setattr(merged, name, getattr(merged, name) + getattr(window, name))
-        for name in _HISTOGRAMS:
-            getattr(merged, name).merge(getattr(window, name))
-        merged.errors.update(window.errors)
+        add_counts(merged, window)
         merged.seconds += _shifted(window.seconds, (window.began_ns - merged.began_ns) / 1e9)
     merged.server = sum_parts([window.server for window in windows])
     merged.usage = _merge_usage(windows)
     merged.client = _merge_client(windows)
     return merged
+
+
+def add_counts(total: Window, part: Window) -> None:
+    """Add the requests of a window to those of another, with their durations and errors."""
+    for name in _SUMS:
+        setattr(total, name, getattr(total, name) + getattr(part, name))
+    for name in _HISTOGRAMS:
+        getattr(total, name).merge(getattr(part, name))
+    total.errors.update(part.errors)
 
 
 def _shifted(seconds: Sequence[Second], by_s: float) -> list[Second]:

@@ -1,0 +1,1 @@
+"""A load that is spread over processes of the generator: ``--client-workers``."""
