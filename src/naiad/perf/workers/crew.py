@@ -95,7 +95,7 @@ class Crew:
             fresh.append(worker)
             worker.tell(self._job)
         for worker in fresh:
-            worker.answer()
+            worker.response()
 
     def grows(self, result: LevelResult) -> bool:
         """Whether there are more processes from now on, since the generator was the bottleneck of a level.
