@@ -196,7 +196,7 @@ class LevelRun:
         if window.requests:
             client.cpu_us_per_request = (cpu_ns - self._cpu_ns) / 1e3 / window.requests
         client.loop_delay.add_all(np.array(self._loop.take_delays(), np.int64))
-        client.is_bottleneck = is_client_bottleneck(client.cpu_cores, client.cores)
+        client.is_bottleneck = not self._loop.serves and is_client_bottleneck(client.cpu_cores, client.cores)
         self._cpu_ns = cpu_ns
 
     # The result

@@ -124,7 +124,8 @@ def _merge_client(windows: Sequence[Window]) -> ClientUsage:
         merged.cpu_us_per_request = merged.cpu_cores * length * 1e6 / requests
     for window in windows:
         merged.loop_delay.merge(window.client.loop_delay)
-    merged.is_bottleneck = is_client_bottleneck(merged.cpu_cores, merged.cores)
+    is_possible = any(window.client.is_bottleneck for window in windows)
+    merged.is_bottleneck = is_possible and is_client_bottleneck(merged.cpu_cores, merged.cores)
     return merged
 
 

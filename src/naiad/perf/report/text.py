@@ -171,6 +171,9 @@ def _latency_lines(window: Window, report: Report, settings: PerfSettings) -> li
         lines.append(f"Avg latency: {whole_us(latency.mean)} usec (standard deviation {deviation} usec)")
     for percent in reported_percentiles(percentile):
         lines.append(f"p{percent} latency: {whole_us(latency.percentile(percent))} usec")
+    if report.protocol == "in_process":
+        # Nothing is sent.
+        return lines
     return [*lines, _protocol_line(window, report, bool(settings.output.verbose))]
 
 
