@@ -98,6 +98,7 @@ class Recorder:
         window.responses += self.responses
         window.sequences += self.sequences
         window.sent += self.sent
+        window.output_tokens += self.times.take_tokens()
         send_ns, receive_ns = self.times.take()
         window.send_ns += send_ns
         window.receive_ns += receive_ns

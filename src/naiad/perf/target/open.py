@@ -13,6 +13,7 @@ from naiad.perf.target.kserve_grpc import KserveGrpcTarget
 from naiad.perf.target.kserve_http import KserveHttpTarget
 from naiad.perf.target.loop import EpollLoop
 from naiad.perf.target.protocol import PerfTarget, TargetError
+from naiad.perf.target.services.openai import OpenAiTarget
 
 
 @runtime_checkable
@@ -40,6 +41,8 @@ def open_target(settings: PerfSettings) -> PerfTarget:
         from naiad.perf.target.in_process.target import InProcessTarget
 
         return InProcessTarget(settings.target)
+    if kind == "openai":
+        return OpenAiTarget(settings.target)
     if kind != "triton":
         raise TargetError(f"services of the kind '{kind}' cannot be measured yet")
     if settings.target.protocol == "grpc":
