@@ -15,6 +15,7 @@ import naiad
 from support.source_tree import tree
 
 HEAVY = ("numpy", "ml_dtypes", "torch", "onnxruntime", "uvloop", "httptools", "asyncio", "google.protobuf", "rich")
+SPARED = ("ml_dtypes", "importlib.metadata", "email", "zipfile", "fractions", "decimal")
 
 
 def run_python(code: str) -> str:
@@ -67,3 +68,9 @@ def test_import_is_cheap() -> None:
 def test_errors_cost_no_arrays() -> None:
     loaded = json.loads(run_python("import sys, json, naiad; naiad.NaiadError; print(json.dumps(sorted(sys.modules)))"))
     assert "numpy" not in loaded
+
+
+def test_a_server_imports_only_what_all_models_need() -> None:
+    """These take 5 MiB together, and a server that needs one imports it then."""
+    code = f"import sys, naiad.server.server; print(*sorted(set({SPARED}) & set(sys.modules)))"
+    assert run_python(code).split() == []

@@ -79,7 +79,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "backends.keras": ("backend_api", "backends.shared", "config", "tensor"),
     "backends.onnx": ("backend_api", "backends.shared", "config", "tensor"),
     "backends.openvino": ("backend_api", "backends.shared", "config", "tensor"),
-    "backends.tensorflow": ("backend_api", "backends.shared", "config", "tensor"),
+    "backends.tensorflow": ("backend_api", "backends.shared", "config", "processes", "tensor"),
     "backends.torch": ("backend_api", "backends.shared", "config", "tensor"),
     "backends.python": (
         *("backend_api", "backends.environments", "backends.shared", "config", "execution.worker"),
@@ -88,7 +88,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "backends.environments": ("backends.shared", "execution.worker", "processes"),
     "backends.out_of_process": (
         *("backend_api", "backends.environments", "backends.registry", "backends.shared", "config"),
-        *("execution.batching", "execution.instances", "execution.worker", "request", "tensor"),
+        *("execution.batching", "execution.instances", "execution.worker", "processes", "request", "tensor"),
         *("worker.ipc", "worker.runtime"),
     ),
     "repository.local": ("backends.registry", "config"),
@@ -112,8 +112,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "lifecycle.loading": (
         *("backend_api", "backends.placement", "backends.registry", "cache", "config", "execution"),
-        *("lifecycle.memory", "lifecycle.state", "lifecycle.traffic", "repository", "request", "scheduling"),
-        *("telemetry.metrics", "tensor"),
+        *("lifecycle.memory", "lifecycle.state", "lifecycle.traffic", "processes", "repository", "request"),
+        *("scheduling", "telemetry.metrics", "tensor"),
     ),
     "lifecycle.ensembles": (
         *("cache", "config", "execution.ensemble", "execution.model", "execution.model_directory"),
@@ -184,7 +184,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("perf.histogram", "perf.measure", "perf.progress", "perf.results", "perf.settings", "perf.steps"),
         *("perf.target", "perf.transfer", "tensor", "wire"),
     ),
-    "perf.options": ("options", "perf.results", "perf.settings"),
+    "perf.options": ("options", "perf.load_mode", "perf.settings", "perf.steps"),
     "cli": (
         *("config", "engine", "execution.worker.process", "explain", "lifecycle", "options", "perf", "repository"),
         *("scheduling.ensemble", "server", "telemetry.logs"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 from pathlib import Path
@@ -48,6 +49,26 @@ def test_the_server_itself_imports_no_framework(tmp_path: Path) -> None:
         assert len(client.children()) == 3
         assert all(maps_onnxruntime(child.pid) for child in client.children())
         assert not maps_onnxruntime(client.server.process.pid)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library keeps what is freed")
+@pytest.mark.parametrize("way", ["thread", "process"])
+def test_a_loaded_model_takes_little_more_than_its_weights(tmp_path: Path, way: str) -> None:
+    layers, channels = 40, 256
+    repository = tmp_path / "models"
+    onnx_models.convolutions(repository / "large" / "1" / "model.onnx", layers, channels)
+    write_onnx(repository, "small", way)
+    more = f'parameters {{ key: "execution" value {{ string_value: "{way}" }} }}\n'
+    (repository / "large" / "config.pbtxt").write_text(GOOD + more)
+    memory: dict[str, int] = {}
+    for model in ("small", "large"):
+        only = ("--model-control-mode=explicit", f"--load-model={model}")
+        with client_of(repository, tmp_path / f"{model}.log", *only) as client:
+            process = client.children()[0] if way == "process" else psutil.Process(client.server.process.pid)
+            memory[model] = process.memory_info().rss
+    # Before the memory that the load has freed went back it was more than twice the weights.
+    assert memory["large"] - memory["small"] < 1.5 * layers * channels * channels * 36
 
 
 def test_a_default_for_all_models(tmp_path: Path) -> None:

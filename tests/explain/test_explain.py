@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -132,14 +134,58 @@ def test_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: t
 
 
 def test_a_model_of_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It has the origins that its repository gives, and those of a load with another configuration."""
     model(tmp_path / "models" / "echo", IDENTITY)
-    with serving(tmp_path / "log", tmp_path / "models") as server:
-        rows = fields(capsys, "echo", "--url", f"http://127.0.0.1:{server.http}")
-        assert explain(["nobody", "--url", f"http://127.0.0.1:{server.http}"]) == 1
-    assert rows["max_batch_size"]["origin"] == "the server"
-    assert rows["dynamic_batching.max_queue_delay_microseconds"]["value"] == 100
-    assert rows["dynamic_batching.preserve_ordering"]["origin"] == "default"
-    assert "Request for unknown model: 'nobody' is not found" in capsys.readouterr().err
+    folder = model(tmp_path / "models" / "relu", "instance_group [ { count: 3 } ]\n")
+    onnx_model(folder / "1" / "model.onnx")
+    arguments = ("--model-control-mode=explicit", "--load-model=echo", "--load-model=relu")
+    with serving(tmp_path / "log", tmp_path / "models", *arguments) as server:
+        address = f"127.0.0.1:{server.http}"
+        assert fields(capsys, "echo", "--url", address) == fields(capsys, tmp_path / "models" / "echo")
+        rows = fields(capsys, "relu", "--url", address, "--model-version", "1")
+        assert rows == fields(capsys, folder)
+        assert (rows["max_batch_size"]["origin"], rows["instance_group[0].count"]["origin"]) == (
+            "auto-completed",
+            "config.pbtxt:1",
+        )
+        assert explain(["nobody", "--url", address]) == 1
+        assert "Request for unknown model: 'nobody' is not found" in capsys.readouterr().err
+        config = '{\n"instance_group": [{"count": 2}]\n}'
+        assert server.post("/v2/repository/models/relu/load", {"parameters": {"config": config}}).status == 200
+        rows = fields(capsys, "relu", "--url", address)
+    assert (rows["instance_group[0].count"]["value"], rows["instance_group[0].count"]["origin"]) == (
+        2,
+        "the load request:2",
+    )
+
+
+class OtherServer(BaseHTTPRequestHandler):
+    """A server that has the configuration of one model, and nothing else."""
+
+    def do_GET(self) -> None:
+        found = self.path == "/v2/models/echo/config"
+        self.send_response(200 if found else 404)
+        self.end_headers()
+        self.wfile.write(json.dumps({"name": "echo", "max_batch_size": 4} if found else {"error": "no"}).encode())
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Say nothing."""
+
+
+def test_a_server_that_does_not_say_who_wrote_a_value(capsys: pytest.CaptureFixture[str]) -> None:
+    with HTTPServer(("127.0.0.1", 0), OtherServer) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            assert explain(["echo", "--url", f"127.0.0.1:{server.server_port}", "--field", "max_batch_size"]) == 0
+            shown = capsys.readouterr()
+            assert "max_batch_size: 4  [the server]" in shown.out
+            assert "note: the server does not say who wrote a value" in shown.err
+            assert explain(["other", "--url", f"127.0.0.1:{server.server_port}"]) == 1
+            assert '/v2/models/other/config: 404: {"error": "no"}' in capsys.readouterr().err
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_an_ensemble(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

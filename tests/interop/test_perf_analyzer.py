@@ -1,31 +1,24 @@
-"""The official load generator: ``NAIAD_PERF_ANALYZER`` names it, or it is on the path. ``scripts/test`` installs it."""
+"""The official load generator sends its requests."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from naiad.testing import RunningServer, serving
+from support.perf_analyzer import found_tool, run_tool
 from support.python_models import DOUBLES, write_python_model
 
 REQUESTS = 2000
-RUN_S = 15
-ATTEMPTS = 3
 REQUEST_COUNT = re.compile(r"^\s*Request count: (\d+)", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
 def tool() -> str:
-    found = os.environ.get("NAIAD_PERF_ANALYZER") or shutil.which("perf_analyzer")
-    if not found:
-        pytest.skip("perf_analyzer was not found: name it in NAIAD_PERF_ANALYZER or put it on PATH")
-    return found
+    return found_tool()
 
 
 def analyze(tool: str, server: RunningServer, model: str, *arguments: str, protocol: str = "grpc") -> None:
@@ -44,15 +37,10 @@ def analyze(tool: str, server: RunningServer, model: str, *arguments: str, proto
 
 
 def run(command: list[str]) -> str:
-    """What it printed. Now and then all its threads wait for each other after the last answer: then it runs again."""
-    for _ in range(ATTEMPTS):
-        try:
-            finished = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
-        except subprocess.TimeoutExpired:
-            continue
-        assert finished.returncode == 0, finished.stdout + finished.stderr
-        return finished.stdout
-    raise AssertionError(f"{ATTEMPTS} times not done within {RUN_S} s: {command}")
+    """What it printed; it must succeed."""
+    finished = run_tool(command)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout
 
 
 def successes(statistics: dict[str, dict[str, dict[str, int]]]) -> int:

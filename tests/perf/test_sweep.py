@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from naiad.cli.perf import perf
 from naiad.perf.options.parse import parse_perf
 from naiad.perf.report.sweep_table import SweepRun, sweep_table
 from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Report, Window
 from naiad.perf.settings import PerfSettings
 from naiad.perf.sweep import sweep_points
+from naiad.testing import serving
+from support import served_models
 
 
 def points(*words: str) -> list[tuple[dict[str, tuple[int, ...]], int]]:
@@ -97,6 +101,37 @@ def test_request_rates_are_named() -> None:
     head, line = sweep_table([run]).splitlines()
     assert "Request Rate" in head
     assert " 50.5 " in line
+
+
+def test_every_combination_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    served_models.write_model(tmp_path / "models", "x", served_models.identity("TYPE_FP32", "-1", 4))
+    with serving(tmp_path / "log", "--model-repository", tmp_path / "models") as server:
+        words = ["-mx", f"-u{server.url}", "--sweep=shape=2,3,batch=1,8", "--request-count=5", "--concurrency-range=2"]
+        code = perf([*words, "--no-collect-metrics", f"-f{tmp_path / 'out.csv'}"])
+    assert code == 99
+    text = capsys.readouterr().out
+    assert [line for line in text.splitlines() if line.startswith("*** Sweep")] == [
+        "*** Sweep 1 of 4: shape 2, batch size 1 ***",
+        "*** Sweep 2 of 4: shape 2, batch size 8 ***",
+        "*** Sweep 3 of 4: shape 3, batch size 1 ***",
+        "*** Sweep 4 of 4: shape 3, batch size 8 ***",
+    ]
+    _, *lines = text[text.index("Shape  Batch") :].splitlines()
+    assert [line.split()[:3] for line in lines[:4]] == [
+        ["2", "1", "2"],
+        ["2", "8", "failed:"],
+        ["3", "1", "2"],
+        ["3", "8", "failed:"],
+    ]
+    assert lines[1].endswith("found -b 8 for model 'x', expected 1 to its max_batch_size of 4")
+    assert sorted(file.name for file in tmp_path.glob("*.csv")) == ["out-2-b1.csv", "out-3-b1.csv"]
+
+
+def test_files_have_what_a_run_varies_in_their_names() -> None:
+    words = ["-mx", "--sweep=shape=a/b:3x4+C:5,batch=2", "-fout.csv", "--profile-export-file=p.json"]
+    [point] = sweep_points(parse_perf(words, {}))
+    assert point.output.csv_file == Path("out-a-b-3x4-C-5-b2.csv")
+    assert point.output.profile_export_file == Path("p-a-b-3x4-C-5-b2.json")
 
 
 def test_a_table_of_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,16 @@ def echo(path: Path, wire: str = "FP32", shape: Shape = ("N", 3)) -> Path:
     nodes = [helper.make_node("Identity", ["A"], ["X"]), helper.make_node("Identity", ["B"], ["Y"])]
     tensor = (wire, shape)
     return save(path, nodes, {"A": tensor, "B": tensor}, {"X": tensor, "Y": tensor})
+
+
+def convolutions(path: Path, layers: int, channels: int) -> Path:
+    """Y = X through ``layers`` convolutions with kernels of 36 * channels * channels bytes each."""
+    names = ["X", *(f"H{n}" for n in range(1, layers)), "Y"]
+    nodes = [helper.make_node("Conv", [a, f"W{n}"], [b], pads=[1, 1, 1, 1]) for n, (a, b) in enumerate(pairwise(names))]
+    random = np.random.default_rng(3)
+    weights = {f"W{n}": random.random((channels, channels, 3, 3), np.float32) for n in range(layers)}
+    tensor = ("FP32", (1, channels, 4, 4))
+    return save(path, nodes, {"X": tensor}, {"Y": tensor}, weights)
 
 
 def double(path: Path, inner: Shape = ("N", 3), outer: Shape = ("N", 3)) -> Path:

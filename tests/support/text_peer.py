@@ -1,4 +1,4 @@
-"""A language model's server with the API of OpenAI, whose delays are known: a program of its own, so it keeps its times.
+"""A language model's server with the API of OpenAI and known delays: a program of its own, so it keeps its times.
 
 It checks requests as the published API describes them, and answers whole or as server-sent events. Run as
 ``python text_peer.py NAME=VALUE ...``; the first line that it prints is its port.
@@ -27,8 +27,8 @@ class Behaviour:
         words: of each answer.
         first_ms, between_ms: before the first word of an answer, and before each of the others.
         usage: whether the last event, or the whole response, counts the tokens: two for each word.
-        fault: silent_end (a stream that ends without a mark), break (the connection breaks after a word), error (an event
-            with an error after a word), garbage (an event that is no JSON), overload (429).
+        fault: silent_end (a stream that ends without a mark), break (the connection breaks after a word), error (an
+            event with an error after a word), garbage (an event that is no JSON), overload (429).
         key: whether requests need ``KEY``.
         pieces: an event is sent in two writes.
     """

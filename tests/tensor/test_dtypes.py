@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -42,6 +44,19 @@ def test_numpy_types() -> None:
     assert BY_NUMPY[np.dtype("uint64")].wire == "UINT64"
     assert BY_NUMPY[np.dtype(ml_dtypes.bfloat16)].wire == "BF16"
     assert BY_NUMPY[np.dtype(object)] is BYTES
+
+
+def test_types_that_the_protocol_lacks() -> None:
+    assert BY_NUMPY.get(np.dtype("complex64")) is None
+    assert BY_NUMPY.get(np.dtype(ml_dtypes.float8_e5m2), BYTES) is BYTES
+    with pytest.raises(KeyError):
+        BY_NUMPY[np.dtype("V8")]
+
+
+@pytest.mark.parametrize("dtype", DATATYPES, ids=lambda t: t.wire)
+def test_a_copy_is_equal(dtype: object) -> None:
+    """Specifications travel to the processes of frameworks."""
+    assert pickle.loads(pickle.dumps(dtype)) == dtype
 
 
 def test_only_bytes_varies_in_size() -> None:

@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from google.protobuf import json_format
@@ -19,6 +19,8 @@ from naiad.cli.explain_options import parser
 from naiad.config.messages import message_class
 from naiad.config.normalize import normalize
 from naiad.config.parsing.suggest import did_you_mean
+from naiad.config.problems import Origin
+from naiad.config.read import ReadConfig
 from naiad.config.resolve import finish, prepare
 from naiad.config.source import ModelSource
 from naiad.errors import BackendUnavailableError, ConfigError, NaiadError, OptionError
@@ -29,18 +31,17 @@ from naiad.lifecycle.loading.load_version import LoadSettings, start_backend
 from naiad.options import ServerOptions, parse_check
 from naiad.repository.local.discover import discover
 
-if TYPE_CHECKING:
-    from naiad.config.read import ReadConfig
-
 _TIMEOUT_S = 30
 _MOST_BYTES = 16 << 20
+_WRITTEN = "/written"
+_NO_ORIGINS = "the server does not say who wrote a value; one of Naiad does"
 
 
 def explain(argv: Sequence[str]) -> int:
     """Explain a model; returns the exit code."""
     try:
         own = parser().parse_args(argv)
-        found, notes = (_of_server(own), []) if own.url else _of_repository(own)
+        found, notes = _of_server(own) if own.url else _of_repository(own)
         _print(own, found, notes)
     except NaiadError as error:
         print(f"error: {error.located() if isinstance(error, ConfigError) else error}", file=sys.stderr)
@@ -99,22 +100,58 @@ def _completed(source: ModelSource, version: int, read: ReadConfig, settings: Lo
     return prepared.config, []
 
 
-def _of_server(own: argparse.Namespace) -> list[FieldRow]:
-    """The rows of a model that a server has."""
+def _of_server(own: argparse.Namespace) -> tuple[list[FieldRow], list[str]]:
+    """The rows of a model that a server has, and remarks."""
     if own.of_check:
         raise OptionError(f"{' '.join(own.of_check)}: expected nothing beside --url, the server has options of its own")
     version = f"/versions/{own.model_version}" if own.model_version else ""
     address = f"{own.url.rstrip('/')}/v2/models/{quote(own.model, safe='')}{version}/config"
     address = address if "://" in address else f"http://{address}"
-    config = message_class("ModelConfig")()
     try:
-        with urllib.request.urlopen(address, timeout=_TIMEOUT_S) as response:
-            json_format.ParseDict(json.loads(response.read(_MOST_BYTES)), config, ignore_unknown_fields=True)
+        found = _object_at(address + _WRITTEN)
+    except urllib.error.HTTPError:
+        # Another server, or an earlier Naiad. What else may be wrong shows in the answer to the next question.
+        found = {}
+    if {"written", "completed", "lines"} <= found.keys():
+        config, written = _message(address, found["completed"]), _message(address, found["written"])
+        file = found.get("file")
+        read = ReadConfig(written, Origin(None if file is None else Path(file), found["lines"]))
+        return rows(config, baseline(written, config), of_file(read)), []
+    try:
+        config = _message(address, _object_at(address))
     except urllib.error.HTTPError as error:
         raise OptionError(f"{address}: {error.code}: {error.read(500).decode(errors='replace')}") from None
-    except (OSError, ValueError, json_format.ParseError) as error:
-        raise OptionError(f"{address}: expected the configuration of a model, found: {error}") from None
-    return rows(config, baseline(message_class("ModelConfig")(), config), of_server)
+    return rows(config, baseline(message_class("ModelConfig")(), config), of_server), [_NO_ORIGINS]
+
+
+def _object_at(address: str) -> dict[str, Any]:
+    """The JSON object at an address.
+
+    Raises:
+        HTTPError: the server refuses.
+        OptionError: there is no server, or no such object.
+    """
+    try:
+        with urllib.request.urlopen(address, timeout=_TIMEOUT_S) as response:
+            found = json.loads(response.read(_MOST_BYTES))
+    except urllib.error.HTTPError:
+        raise
+    except (OSError, ValueError) as error:
+        raise _no_config(address, error) from None
+    if not isinstance(found, dict):
+        raise _no_config(address, f"a {type(found).__name__}")
+    return found
+
+
+def _message(address: str, content: Any) -> Any:
+    try:
+        return json_format.ParseDict(content, message_class("ModelConfig")(), ignore_unknown_fields=True)
+    except json_format.ParseError as error:
+        raise _no_config(address, error) from None
+
+
+def _no_config(address: str, found: object) -> OptionError:
+    return OptionError(f"{address.removesuffix(_WRITTEN)}: expected the configuration of a model, found: {found}")
 
 
 def _print(own: argparse.Namespace, found: list[FieldRow], notes: Sequence[str]) -> None:

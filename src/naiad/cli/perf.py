@@ -12,6 +12,7 @@ from naiad.version import __version__
 
 if TYPE_CHECKING:
     from naiad.perf.results import Report
+    from naiad.perf.run import PerfRun
     from naiad.perf.settings import PerfSettings
 
 FAILED: Final = 99
@@ -28,13 +29,32 @@ def perf(argv: Sequence[str]) -> int:
         return 0
     try:
         settings = parse_perf(argv, os.environ)
-        return _measure(settings, argv)
+        return _sweep(settings, argv) if settings.sweep else _measure(settings, argv)[1]
     except PerfOptionError as error:
         print(f"{error}\nRun 'naiad perf --help' for the options.", file=sys.stderr)
         return EXIT_CODE
 
 
-def _measure(settings: PerfSettings, argv: Sequence[str]) -> int:
+def _sweep(settings: PerfSettings, argv: Sequence[str]) -> int:
+    """Measure every combination of ``--sweep`` and print one table of them."""
+    from naiad.perf.report.sweep_table import SweepRun, point_words, sweep_table
+    from naiad.perf.sweep import sweep_points
+
+    code, runs = 0, []
+    points = sweep_points(settings)
+    for number, point in enumerate(points, 1):
+        print(f"\n*** Sweep {number} of {len(points)}: {point_words(point)} ***\n", flush=True)
+        run, failed = _measure(point, argv)
+        code = code or failed
+        runs.append(SweepRun(point, run.report, run.failure))
+        if run.report.is_interrupted:
+            break
+    print(f"\n{sweep_table(runs)}", end="")
+    return code
+
+
+def _measure(settings: PerfSettings, argv: Sequence[str]) -> tuple[PerfRun, int]:
+    """Measure one run, print its report and write its files; gives the exit code as well."""
     # Imported here: --help and wrong options do not pay for numpy.
     from naiad.cli.perf_progress import TextProgress
     from naiad.perf.input.error import PerfInputError
@@ -43,18 +63,16 @@ def _measure(settings: PerfSettings, argv: Sequence[str]) -> int:
 
     progress = TextProgress()
     run = PerfRun(settings, progress, argv)
-    failure = ""
     try:
         run.run()
     except (TargetError, PerfInputError) as error:
-        failure = str(error)
-    failure = failure or run.failure
+        run.failure = str(error)
     if run.report.levels:
         progress.finish()
     problem = _write_files(run.report, run.settings)
-    for text in filter(None, (failure, problem)):
+    for text in filter(None, (run.failure, problem)):
         print(f"error: {text}", file=sys.stderr)
-    return FAILED if failure or problem else 0
+    return run, FAILED if run.failure or problem else 0
 
 
 def _write_files(report: Report, settings: PerfSettings) -> str:

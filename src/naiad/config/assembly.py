@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from naiad.tensor.dtypes import DataType
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 PADDED_BATCH_BYTES: Final = 256 << 20
 """What the inputs of a batch may have with their padding, where ``max_batch_bytes`` does not say: one long request
@@ -80,7 +82,7 @@ class UnpadSpec:
 
     source: str
     dims: tuple[int, ...]
-    scale: Fraction = Fraction(1)
+    scale: Fraction | int = 1
 
     def sizes(self, own: Sequence[int]) -> list[int]:
         """The sizes of the output that belong to requests whose inputs have these sizes."""

@@ -8,13 +8,15 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
 from naiad.config.assembly import PadSpec, UnpadSpec
 from naiad.tensor.dtypes import BY_WIRE, DataType
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 PREFIX: Final = "batching."
 KEEP: Final = "keep"
@@ -61,7 +63,7 @@ def read_unpad(text: str, pads: Mapping[str, PadSpec], dims: Sequence[int]) -> U
             f"dims has {len(wanted)} numbers, and input '{source}' has {len(pads[source].dims)} padded dims"
         )
     _check_dims(wanted, dims, "the output")
-    return UnpadSpec(source, wanted, _scale(named["scale"]) if "scale" in named else Fraction(1))
+    return UnpadSpec(source, wanted, _scale(named["scale"]) if "scale" in named else 1)
 
 
 def _call(text: str, name: str, keywords: Sequence[str], grammar: str) -> tuple[ast.expr, dict[str, ast.expr]]:
@@ -162,6 +164,9 @@ def _mask_type(found: ast.expr | None) -> DataType:
 
 
 def _scale(found: ast.expr) -> Fraction:
+    # It brings the module of decimal numbers, and few models scale.
+    from fractions import Fraction
+
     if isinstance(found, ast.BinOp) and isinstance(found.op, ast.Div):
         return Fraction(_number(found.left, "scale", 1), _number(found.right, "scale", 1))
     return Fraction(_number(found, "scale", 1))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
+from naiad.config.read import ReadConfig
 from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.engine.request_validation import check_request
 from naiad.engine.traffic_control import RouteControl
@@ -48,6 +49,14 @@ EXTENSIONS = (
 """The served protocol extensions, in the order of the reference's list; shared memory only if it is allowed."""
 
 _MAX_VERSION = 2**63 - 1
+
+
+class WrittenConfig(NamedTuple):
+    """The completed configuration message of a version, and the configuration that it was completed from."""
+
+    version: int
+    completed: Any
+    read: ReadConfig
 
 
 class ModelObserver(Protocol):
@@ -362,6 +371,19 @@ class Engine:
     def model_config(self, name: str, version: str | None) -> Any:
         """The completed configuration message; errors as ``find``."""
         return self._find_version(name, version and str(self._version_named(name, version))).config
+
+    def written_config(self, name: str, version: str | None) -> WrittenConfig:
+        """The configuration as completed and as written, with its places.
+
+        Raises:
+            UnavailableError: the model is loaded for the first time, and not all of its versions are there.
+            NaiadError: as ``find``.
+        """
+        entry = resolve(self._entries, name)
+        found = self._version_of(entry, name, version and str(self._version_named(name, version)))
+        if entry is None or entry.read is None:
+            raise UnavailableError(f"model '{name}' is loading: its configuration as written is not known yet")
+        return WrittenConfig(found.version, found.config, entry.read)
 
     def index(self, ready_only: bool) -> list[dict[str, str]]:
         """The repository index: every model and version, by name, with state and reason.

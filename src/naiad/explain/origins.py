@@ -14,6 +14,8 @@ DEFAULT: Final = "default"
 COMPLETED: Final = "auto-completed"
 FROM_FILES: Final = "the model's files"
 SERVER: Final = "the server"
+LOAD_REQUEST: Final = "the load request"
+"""Instead of the name of a file, for a configuration that came with the request to load the model."""
 _OF_FILES: Final = ("name", "platform", "backend", "default_model_filename")
 _DECISIVE: Final = ("name", "platform", "backend", "max_batch_size")
 
@@ -26,8 +28,8 @@ def of_file(read: ReadConfig) -> FindOrigin:
 
     def find(path: str, is_default: bool) -> str:
         line = read.origin.lines.get(path)
-        if line is not None and read.origin.file is not None:
-            return f"{read.origin.file.name}:{line}"
+        if line is not None:
+            return f"{LOAD_REQUEST if read.origin.file is None else read.origin.file.name}:{line}"
         if path == "name" or (path in _OF_FILES and not is_default):
             return FROM_FILES
         return DEFAULT if is_default else COMPLETED
@@ -36,7 +38,7 @@ def of_file(read: ReadConfig) -> FindOrigin:
 
 
 def of_server(path: str, is_default: bool) -> str:
-    """Origins in a configuration that a server shows, which does not say who wrote a value."""
+    """Origins in a configuration that a server shows which does not say who wrote a value, as those of others do."""
     return DEFAULT if is_default else SERVER
 
 

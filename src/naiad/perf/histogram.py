@@ -19,10 +19,12 @@ class DurationHistogram:
     are exact; percentiles are the middle of their bucket, held within the least and greatest.
     """
 
-    __slots__ = ("_buckets", "_square_sum", "count", "greatest", "least", "total")
+    __slots__ = ("_counts", "_indices", "_square_sum", "count", "greatest", "least", "total")
 
     def __init__(self) -> None:
-        self._buckets: dict[int, int] = {}
+        # Arrays, in the order of the indices: a run keeps a histogram for each window, and a dict takes ten times more.
+        self._indices = np.empty(0, np.int32)
+        self._counts: np.ndarray[Any, Any] = np.empty(0, np.int32)
         self._square_sum = 0.0
         self.count = 0
         self.total = 0
@@ -43,8 +45,7 @@ class DurationHistogram:
         shift = np.maximum(np.frexp(durations.astype(np.float64))[1] - 1 - _PRECISION_BITS, 0).astype(np.int64)
         indices = (shift << _PRECISION_BITS) + (durations >> shift)
         found, counts = np.unique(indices, return_counts=True)
-        for index, count in zip(found.tolist(), counts.tolist(), strict=True):
-            self._buckets[index] = self._buckets.get(index, 0) + count
+        self._add_buckets(found, counts)
         least, greatest = int(durations.min()), int(durations.max())
         self.least = min(self.least, least) if self.count else least
         self.greatest = max(self.greatest, greatest)
@@ -52,12 +53,22 @@ class DurationHistogram:
         self.total += int(durations.sum())
         self._square_sum += float(np.square(durations.astype(np.float64)).sum())
 
+    def _add_buckets(self, indices: np.ndarray[Any, Any], counts: np.ndarray[Any, Any]) -> None:
+        """Add counts by ascending indices."""
+        if not self._indices.size:
+            self._indices, self._counts = indices.astype(np.int32), _compact(counts)
+            return
+        merged = np.union1d(self._indices, indices).astype(np.int32)
+        sums = np.zeros(merged.size, np.int64)
+        sums[np.searchsorted(merged, self._indices)] = self._counts
+        sums[np.searchsorted(merged, indices)] += counts
+        self._indices, self._counts = merged, _compact(sums)
+
     def merge(self, other: DurationHistogram) -> None:
         """Count everything that ``other`` has counted."""
         if not other.count:
             return
-        for index, count in other._buckets.items():
-            self._buckets[index] = self._buckets.get(index, 0) + count
+        self._add_buckets(other._indices, other._counts)
         self.least = min(self.least, other.least) if self.count else other.least
         self.greatest = max(self.greatest, other.greatest)
         self.count += other.count
@@ -81,12 +92,12 @@ class DurationHistogram:
 
         Its place in the sorted list is ``int(percent / 100 * (count - 1) + 0.5)``, as the reference counts it.
         """
-        place, passed = int(percent / 100 * (self.count - 1) + 0.5), 0
-        for low, width, count in self.buckets():
-            passed += count
-            if passed > place:
-                return min(max(low + (width - 1) / 2, self.least), self.greatest)
-        return float(self.greatest)
+        if not self.count:
+            return 0.0
+        place = int(percent / 100 * (self.count - 1) + 0.5)
+        at = int(np.searchsorted(np.cumsum(self._counts), place, side="right"))
+        low, width = _bounds(int(self._indices[min(at, self._indices.size - 1)]))
+        return min(max(low + (width - 1) / 2, self.least), self.greatest)
 
     def state(self) -> dict[str, Any]:
         """Everything that was counted, as plain values: each bucket as its least duration in ns and its count."""
@@ -108,20 +119,34 @@ class DurationHistogram:
             KeyError, TypeError: parts are missing, or are no numbers.
         """
         made = cls()
-        for low, count in state["buckets"]:
+        indices: list[int] = []
+        counts: list[int] = []
+        for low, count in sorted(state["buckets"]):
             shift = max(int(low).bit_length() - 1 - _PRECISION_BITS, 0)
-            made._buckets[(shift << _PRECISION_BITS) + (int(low) >> shift)] = int(count)
+            indices.append((shift << _PRECISION_BITS) + (int(low) >> shift))
+            counts.append(int(count))
+        made._add_buckets(np.array(indices, np.int32), np.array(counts, np.int64))
         made.count, made.total = int(state["count"]), int(state["total_ns"])
         made.least, made.greatest = int(state["least_ns"]), int(state["greatest_ns"])
         made._square_sum = float(state["square_sum"])
-        counted = sum(made._buckets.values())
+        counted = sum(counts)
         if counted != made.count:
             raise ValueError(f"its buckets hold {counted} durations, its count is {made.count}")
         return made
 
     def buckets(self) -> Iterator[tuple[int, int, int]]:
         """Least duration in ns, width in ns and count of each bucket that is not empty, in ascending order."""
-        for index in sorted(self._buckets):
-            # Above the exact range an index holds the shift plus the top bit of its value: both add up.
-            shift = max((index >> _PRECISION_BITS) - 1, 0)
-            yield (index - (shift << _PRECISION_BITS)) << shift, 1 << shift, self._buckets[index]
+        for index, count in zip(self._indices.tolist(), self._counts.tolist(), strict=True):
+            yield *_bounds(index), count
+
+
+def _bounds(index: int) -> tuple[int, int]:
+    """The least duration and the width of a bucket in ns."""
+    # Above the exact range an index holds the shift plus the top bit of its value: both add up.
+    shift = max((index >> _PRECISION_BITS) - 1, 0)
+    return (index - (shift << _PRECISION_BITS)) << shift, 1 << shift
+
+
+def _compact(counts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Counts in four bytes each, as long as they fit."""
+    return counts.astype(np.int32 if counts.size and int(counts.max()) < 2**31 else np.int64)

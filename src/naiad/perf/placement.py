@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from naiad.perf.input.region_layout import lay_out
 from naiad.perf.settings import InputSettings
 from naiad.perf.steps import ModelDescription, StepStream
-from naiad.perf.target.protocol import PerfTarget
+from naiad.perf.target.protocol import PerfTarget, TargetError
 from naiad.perf.target.shared_memory import region_name, registered
+
+_TOO_SMALL: Final = "shared memory size specified with the request"
+"""How servers say that an output does not fit its place."""
 
 
 @contextmanager
@@ -27,4 +31,9 @@ def in_regions(
         return
     layout = lay_out(settings, model, streams, region_name())
     with registered(settings.shared_memory, layout, target.place_tensors(layout.outputs)):
-        yield layout.streams
+        try:
+            yield layout.streams
+        except TargetError as error:
+            if _TOO_SMALL not in str(error):
+                raise
+            raise TargetError(f"{error}: make --output-shared-memory-size larger") from error

@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from naiad.perf.histogram import DurationHistogram
-
-
-class LoadMode(StrEnum):
-    """How a level says when requests are sent. The values stand in the JSON of the profile export."""
-
-    CONCURRENCY = "concurrency"
-    REQUEST_RATE = "request_rate"
-    CUSTOM_INTERVALS = "custom_intervals"
-    PERIODIC_CONCURRENCY = "periodic_concurrency"
-    FIXED_SCHEDULE = "fixed_schedule"
-    SESSION_CONCURRENCY = "session_concurrency"
+from naiad.perf.load_mode import LoadMode as LoadMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +70,7 @@ class ClientUsage:
 
     Attributes:
         cpu_cores: processor time of all of its processes over time passed.
+        waited_cores: time in which it could have run while other programs had the processors, over time passed.
         cores: how many of them could run: processes of the generator, or cores of the machine if fewer.
         cpu_us_per_request: its processor time for each request.
         loop_delay: how long an event that was ready waited until the generator took it.
@@ -88,6 +78,7 @@ class ClientUsage:
     """
 
     cpu_cores: float = 0.0
+    waited_cores: float = 0.0
     cores: int = 1
     cpu_us_per_request: float = 0.0
     loop_delay: DurationHistogram = field(default_factory=DurationHistogram)

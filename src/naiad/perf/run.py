@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 from naiad.perf.input.build import build_streams
+from naiad.perf.load.exported import exported_inputs
 from naiad.perf.load.level import LevelRun, Stop
 from naiad.perf.load.loads import LoadFactory
 from naiad.perf.load.observer import Observer
@@ -45,6 +46,7 @@ class PerfRun:
         self.failure = ""
         self._progress = progress or Progress()
         self._stop = Stop()
+        self._exported: list[dict[str, object]] | None = None
 
     def run(self) -> Report:
         """Measure all levels.
@@ -72,6 +74,8 @@ class PerfRun:
             self._warm_up(target, model, encoded)
             metrics, note = self._find_metrics(model)
             factory = LoadFactory(settings, target, model, encoded, _timestamps(placed))
+            if settings.output.profile_export_file is not None:
+                self._exported = exported_inputs(streams)
             self._measure(factory, target, metrics, note)
 
     def _begin_report(self, target: PerfTarget, model: ModelDescription) -> None:
@@ -135,7 +139,8 @@ class PerfRun:
     ) -> LevelResult:
         settings = self.settings
         with loop_of(target) as loop:
-            load = factory.open(loop, Recorder(), level)
+            recorder = Recorder(is_streaming=target.is_streaming, exported=self._exported)
+            load = factory.open(loop, recorder, level)
             observer = Observer(loop, target, settings.measure, metrics)
             run = LevelRun(
                 loop,
@@ -150,6 +155,7 @@ class PerfRun:
                 limit_ms=settings.load.latency_limit_ms,
             )
             result = run.run()
+            self.report.records += recorder.records(len(self.report.levels))
         self.failure = loop.failure or _only_errors(result)
         return result
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from naiad.perf.results import LoadMode
+from naiad.perf.load_mode import LoadMode
 
 
 @dataclass(frozen=True, slots=True)

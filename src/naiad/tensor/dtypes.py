@@ -6,12 +6,15 @@ Source: protocol section "Tensor Data Types" and the ``DataType`` enumeration of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar, overload
 
-import ml_dtypes
 import numpy as np
 
 from naiad.worker.ipc import datatypes as worker
 from naiad.worker.ipc.datatypes import WorkerDataType
+
+_Default = TypeVar("_Default")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +37,69 @@ class DataType:
         return self.wire not in ("FP16", "BF16")
 
 
+class _BFloat16(DataType):
+    """BF16, which numpy lacks. ``ml_dtypes`` has it, takes 2 MiB, and is imported for the first tensor of this type."""
+
+    __slots__ = ()
+
+    def __init__(self, shared: WorkerDataType) -> None:
+        # The class is frozen. ``numpy`` stays empty: the property below stands in for it.
+        for name, value in (("wire", shared.wire), ("config", f"TYPE_{shared.wire}"), ("itemsize", shared.itemsize)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        """The dtype of arrays."""
+        return _bfloat16()
+
+    def __reduce__(self) -> str:
+        return "BF16"
+
+
+@cache
+def _bfloat16() -> np.dtype[np.generic]:
+    import ml_dtypes
+
+    found: np.dtype[np.generic] = np.dtype(ml_dtypes.bfloat16)
+    return found
+
+
+class _ByNumpy(dict[np.dtype[Any], DataType]):
+    """Datatypes by the dtype of arrays. Finds BF16 without importing its package: whoever asks for it has done so."""
+
+    def __missing__(self, dtype: np.dtype[Any]) -> DataType:
+        if dtype.name != _BFLOAT16:
+            raise KeyError(dtype)
+        self[dtype] = BF16
+        return BF16
+
+    @overload
+    def get(self, dtype: np.dtype[Any], default: None = None) -> DataType | None: ...
+
+    @overload
+    def get(self, dtype: np.dtype[Any], default: _Default) -> DataType | _Default: ...
+
+    def get(self, dtype: np.dtype[Any], default: Any = None) -> Any:
+        """The datatype, or ``default``."""
+        try:
+            return self[dtype]
+        except KeyError:
+            return default
+
+
 def _data_type(shared: WorkerDataType) -> DataType:
-    if shared is worker.BYTES:
-        return DataType(shared.wire, "TYPE_STRING", shared.stored, shared.itemsize)
-    # A worker has numpy alone, where BF16 is stored as UINT16. Here it is a type of its own.
-    found = np.dtype(ml_dtypes.bfloat16) if shared is worker.BF16 else shared.stored
-    return DataType(shared.wire, "TYPE_" + shared.wire, found, shared.itemsize)
+    if shared is worker.BF16:
+        return BF16
+    config = "TYPE_STRING" if shared is worker.BYTES else f"TYPE_{shared.wire}"
+    return DataType(shared.wire, config, shared.stored, shared.itemsize)
 
 
+_BFLOAT16 = "bfloat16"
+# A worker has numpy alone, where BF16 is stored as UINT16. Here it is a type of its own.
+BF16: DataType = _BFloat16(worker.BF16)
 DATATYPES = tuple(map(_data_type, worker.BY_WIRE.values()))
 BY_WIRE: dict[str, DataType] = {t.wire: t for t in DATATYPES}
 BY_CONFIG: dict[str, DataType] = {t.config: t for t in DATATYPES}
-BY_NUMPY: dict[np.dtype[np.generic], DataType] = {t.numpy: t for t in DATATYPES}
+BY_NUMPY = _ByNumpy({t.numpy: t for t in DATATYPES if t is not BF16})
 
 BYTES = BY_WIRE["BYTES"]

@@ -42,6 +42,7 @@ def test_every_method_of_the_protocol_belongs_to_a_feature() -> None:
         ("/v2/models/stats", "statistics"),
         ("/v2/models/m/stats", "statistics"),
         ("/v2/models/m/config", "model-config"),
+        ("/v2/models/m/versions/2/config/written", "model-config"),
         ("/v2/repository/index", "model-repository"),
         ("/v2/repository/models/m/load", "model-repository"),
         ("/v2/cudasharedmemory/region/r/register", "shared-memory"),

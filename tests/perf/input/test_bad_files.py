@@ -148,7 +148,14 @@ BAD = [
     (
         model(),
         {"data": [{"payload": {}, "session_id": "a"}, {"payload": {}}]},
-        'found "session_id" in 1 of 2 steps of --input-data, expected it in all or none',
+        'found "session_id" in 1 of 2 steps of --input-data, expected it in all or none: the first one without is '
+        "step 1",
+    ),
+    (
+        PAIR,
+        {"data": [{"INPUT0": [1, 2]}, {"INPUT0": [1, 2], "timestamp": 5}]},
+        'found "timestamp" in 1 of 2 steps of --input-data, expected it in all or none: the first one without is '
+        "step 0",
     ),
 ]
 
@@ -184,6 +191,14 @@ def test_steps_that_make_no_batch(tmp_path: Path) -> None:
         "can not batch tensors with different shapes together (input 'INPUT0' expected shape [1] and received [2]) "
         "( Location stream id: 0, step id: 0)"
     )
+
+
+def test_batches_that_exceed_the_memory(tmp_path: Path) -> None:
+    described = model(tensor("INPUT0", "UINT8", -1), max_batch_size=1 << 60)
+    (tmp_path / "INPUT0").write_bytes(b"abc")
+    found = problem_of(described, tmp_path, batch_size=1 << 60)
+    assert found.startswith(f"the batches of {1 << 60} of 1 steps have {3 << 60} bytes, expected at most ")
+    assert found.endswith(": give fewer steps, or a number of them that is a multiple of -b")
 
 
 def test_different_inputs_make_no_batch(tmp_path: Path) -> None:

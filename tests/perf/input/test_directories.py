@@ -9,6 +9,7 @@ import pytest
 
 from naiad.perf.input.build import build_streams
 from naiad.perf.input.element_bytes import encode_bytes_elements
+from naiad.perf.input.error import PerfInputError
 from naiad.perf.settings import InputSettings
 from naiad.perf.steps import ModelDescription, Step
 from support.perf_models import model, tensor
@@ -54,6 +55,20 @@ def test_files_of_outputs_are_expected(tmp_path: Path) -> None:
     (tmp_path / "OUTPUT0").write_bytes(struct.pack("<2i", 1, 2))
     [expected] = step_of(tmp_path, model(tensor("INPUT0", "INT32", 2))).expected
     assert (expected.name, expected.data) == ("OUTPUT0", struct.pack("<2i", 1, 2))
+
+
+def test_a_name_with_a_slash_lies_in_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "x:0").write_bytes(bytes(4))
+    assert step_of(tmp_path, model(tensor("in/x:0", "INT32", 1))).inputs[0].data == bytes(4)
+
+
+@pytest.mark.parametrize("name", ["../secret", "in/../../secret", "/etc/hostname"])
+def test_no_name_leads_out_of_the_directory(tmp_path: Path, name: str) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "secret").write_bytes(bytes(4))
+    with pytest.raises(PerfInputError, match="has a name that leads out of the directory"):
+        step_of(tmp_path / "data", model(tensor(name, "INT32", 1)))
 
 
 def test_an_optional_input_needs_no_file(tmp_path: Path) -> None:

@@ -102,6 +102,13 @@ def test_shapes_fill_in_variable_dimensions() -> None:
     assert (value.shape, len(value.data)) == ((2, 4, 2), 4 * math.prod(value.shape))
 
 
+@pytest.mark.parametrize("datatype", ["INT8", "BYTES"])
+def test_more_than_the_memory_is_refused(datatype: str) -> None:
+    settings = InputSettings(shapes={"INPUT0": (1 << 50, 1 << 40)}, batch_size=4)
+    with pytest.raises(PerfInputError, match=r"of shape \[1125899906842624,1099511627776\] with -b 4 has \d+ bytes"):
+        build_streams(settings, model(tensor("INPUT0", datatype, -1, -1), max_batch_size=8))
+
+
 def test_a_shape_without_a_name_is_that_of_the_only_input() -> None:
     [stream] = build_streams(InputSettings(shapes={"": (5,)}), model(tensor("INPUT0", "INT32", -1)))
     assert stream.steps[0].inputs[0].shape == (5,)

@@ -199,13 +199,13 @@ def test_validation_data_are_those_of_their_step(tmp_path: Path) -> None:
 
 def test_payloads_with_times_and_sessions(tmp_path: Path) -> None:
     steps = [
-        {"payload": [{"prompt": "a"}], "session_id": ["s1"], "delay": [250]},
+        {"payload": [{"prompt": "a"}], "session_id": ["s1"], "delay": [250], "timestamp": 0},
         {"payload": {"prompt": "b"}, "session_id": "s2", "timestamp": 5},
         {"payload": [{"prompt": "c"}], "session_id": "s1", "timestamp": [7.5]},
     ]
     first, second = streams_of(model(), write(tmp_path, {"data": steps}))
     assert [(s.payload, s.session_id, s.delay_ms, s.timestamp_ms) for s in first.steps] == [
-        (b'{"prompt":"a"}', "s1", 250.0, None),
+        (b'{"prompt":"a"}', "s1", 250.0, 0.0),
         (b'{"prompt":"c"}', "s1", 0.0, 7.5),
     ]
     assert [(s.payload, s.session_id, s.delay_ms, s.timestamp_ms) for s in second.steps] == [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,3 +37,9 @@ def test_names_of_variables_are_unique() -> None:
 def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text().endswith("\n\n" + option_table_markdown()), "run scripts/docs"
     assert "| Load | `--seed <n>` | `0` | `NAIAD_PERF_SEED` |" in option_table_markdown()
+
+
+def test_the_options_are_read_without_numpy() -> None:
+    """Shells read the completion at each start, and a wrong option should be said at once."""
+    code = "import sys, naiad.perf.options; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=30, check=False).returncode == 0

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from naiad.perf.options import PerfOptionError, parse_perf
+from support.perf_analyzer import found_tool, run_tool
 
 pytestmark = pytest.mark.slow
 
@@ -127,10 +125,7 @@ REFUSED = [
 
 @pytest.fixture(scope="module")
 def tool() -> str:
-    found = os.environ.get("NAIAD_PERF_ANALYZER") or shutil.which("perf_analyzer")
-    if not found:
-        pytest.skip("perf_analyzer was not found: name it in NAIAD_PERF_ANALYZER or put it on PATH")
-    return str(Path(found).resolve())
+    return found_tool()
 
 
 @pytest.fixture(autouse=True)
@@ -143,7 +138,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def original(tool: str, words: list[str]) -> str:
     """What it says on standard error."""
-    done = subprocess.run([tool, *words], capture_output=True, text=True, timeout=30, check=False)
+    done = run_tool([tool, *words])
     assert done.returncode == 99, done.stderr[:2000]
     return done.stderr
 

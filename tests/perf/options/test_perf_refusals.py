@@ -351,6 +351,11 @@ def test_all_problems_are_said_at_once() -> None:
     ]
 
 
+def test_an_address_is_one_word() -> None:
+    text = "Error: Failed to parse -u. The value must be the address of a server, such as localhost:8000."
+    assert problems("-mx", "-u", "") == problems("-mx", "-u", "my host:8000") == [text]
+
+
 def test_a_wrong_variable_is_named() -> None:
     assert problems("-mx", NAIAD_PERF_MAX_TRIALS="many") == [
         "Error: Failed to parse NAIAD_PERF_MAX_TRIALS. Invalid value provided: many"
@@ -423,6 +428,18 @@ def test_a_process_that_is_not_there() -> None:
         ),
         ("--request-distribution poisson", "--request-distribution has no effect without --request-rate-range"),
         ("--verbose-csv", "--verbose-csv has no effect without -f"),
+        (
+            "--measurement-request-count 5",
+            "--measurement-request-count has no effect without --measurement-mode=count_windows",
+        ),
+        (
+            "-p 5 --measurement-mode count_windows",
+            "--measurement-interval has no effect with --measurement-mode=count_windows",
+        ),
+        (
+            "-r 5 --request-count 9",
+            "--max-trials has no effect with --request-count, whose requests are the only window",
+        ),
         (
             "--ssl-grpc-private-key-file data.json",
             "the options --ssl-grpc-* have no effect without -i grpc and --ssl-grpc-use-ssl",

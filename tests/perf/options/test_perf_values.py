@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from naiad.perf.load_mode import LoadMode
 from naiad.perf.options import OPTIONS, PerfOption, parse_perf
-from naiad.perf.results import LoadMode
 from naiad.perf.settings import PerfSettings, Range
 
 GRPC = ("-i", "grpc")

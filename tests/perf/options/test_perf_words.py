@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+import contextlib
 
-from naiad.perf.options import parse_perf, swept_shapes, wants_help, wants_version
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from naiad.perf.options import OPTIONS, PerfOptionError, parse_perf, swept_shapes, wants_help, wants_version
+
+FLAGS = [flag for option in OPTIONS for flag in option.flags]
+VALUES = ["", "0", "-1", "1:4", "1:0", "a:b", "a:1:int", "1e309", "x" * 5000, "\0", "=", "--", ".", "grpc", "batch=2"]
+WORDS = st.sampled_from(FLAGS) | st.sampled_from(VALUES) | st.text(max_size=6)
 
 
 @pytest.mark.parametrize(
@@ -84,3 +92,10 @@ def test_a_sweep_has_each_value_once() -> None:
         "batch": ("1", "2", "4"),
         "shape": ("3",),
     }
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(WORDS, max_size=8))
+def test_any_words_are_settings_or_a_refusal(words: list[str]) -> None:
+    with contextlib.suppress(PerfOptionError):
+        assert parse_perf(["-mx", *words], {}).given

@@ -127,6 +127,12 @@ def test_what_cannot_be_measured(tmp_path: Path, payload: dict[str, Any], words:
         window_of(address, data(tmp_path, payload), *words)
 
 
+@pytest.mark.parametrize("kind", ["tfserving", "torchserve"])
+def test_services_without_a_client_are_refused(chat: Path, kind: str) -> None:
+    with pytest.raises(TargetError, match=f"--service-kind={kind} is read, but naiad perf has no client"):
+        measure_level("-m", "words", "--service-kind", kind, "--input-data", chat)
+
+
 def test_an_open_loop(chat: Path) -> None:
     with text_peer(first_ms=50) as address:
         window = window_of(address, chat, *CHAT, "--streaming", "--request-rate-range", 20, requests=20)

@@ -138,6 +138,19 @@ def test_requests_do_not_carry_what_lies_in_regions(server: RunningServer, proto
     assert target.encode(layout.streams[0].steps[0], 0).plain.size < 1000
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_output_that_does_not_fit(server: RunningServer, protocol: str) -> None:
+    url = server.url if protocol == "http" else server.grpc_url
+    settings = PerfSettings(
+        TargetSettings(model=IDENTITIES["BYTES"], url=url, protocol=protocol),
+        InputSettings(shared_memory="system", output_shared_memory_size=5),
+    )
+    expected = r"'OUTPUT0' \(5 bytes\) should be at least 396 bytes .*make --output-shared-memory-size larger$"
+    with pytest.raises(TargetError, match=expected):
+        run_perf(settings)
+    assert left_behind() == []
+
+
 def left_behind() -> list[str]:
     """The objects of this process."""
     return [name for name in os.listdir("/dev/shm") if name.startswith(f"naiad-perf-{os.getpid()}-")]

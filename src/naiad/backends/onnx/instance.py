@@ -7,12 +7,12 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 
 from naiad.backend_api.backend import Arrays, Instance
 from naiad.backends.shared.bytes_io import decode_strings, encode_strings
 from naiad.errors import BackendError
+from naiad.tensor.dtypes import BF16
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,10 +111,10 @@ class BFloat16Instance(Instance):
         size = value.tensor_size_in_bytes()
         # An empty tensor need not have an address.
         if not size:
-            return np.empty(value.shape(), ml_dtypes.bfloat16)
+            return np.empty(value.shape(), BF16.numpy)
         memory = (ctypes.c_uint16 * (size // 2)).from_address(value.data_ptr())
         # A copy, since the memory goes with the OrtValue.
-        copied: np.ndarray[Any, Any] = np.array(memory, np.uint16).view(ml_dtypes.bfloat16)
+        copied: np.ndarray[Any, Any] = np.array(memory, np.uint16).view(BF16.numpy)
         return copied.reshape(value.shape())
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import ml_dtypes
 import numpy as np
 
 from naiad.backend_api.backend import Arrays, Instance
@@ -13,6 +12,7 @@ from naiad.backends.openvino.failures import reason
 from naiad.backends.openvino.strings import string_array, string_tensor
 from naiad.backends.shared.writable import shareable
 from naiad.errors import BackendError, InvalidArgumentError
+from naiad.tensor.dtypes import BF16
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -174,7 +174,7 @@ class AdaptingOpenVinoInstance(OpenVinoInstance):
             # A copy: the next run writes to the same memory.
             array = np.array(tensor.data)
             if name in plan.bfloat16:
-                array = array.view(ml_dtypes.bfloat16)
+                array = array.view(BF16.numpy)
         if name in plan.scalars:
             array = array.reshape(1)
         return array[:rows] if rows and array.ndim and len(array) == plan.rows else array

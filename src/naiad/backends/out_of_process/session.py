@@ -19,6 +19,7 @@ from naiad.backends.out_of_process.load_command import LoadCommand, unpack
 from naiad.config.spec import ModelSpec
 from naiad.errors import InternalError, ModelLoadError, NaiadError
 from naiad.execution.instances.runner import close_instance, run_once
+from naiad.processes.freed_memory import return_freed_memory
 from naiad.worker.ipc.errors import ServerGoneError
 from naiad.worker.ipc.frames import CONFIG, EXECUTE, FAILED, INIT, LOG, OPEN, READY
 from naiad.worker.ipc.reader import Channel, Waiter
@@ -121,6 +122,8 @@ class FrameworkSession:
         except BaseException as error:
             self._report(error if isinstance(error, NaiadError) else _unexpected(error))
             return False
+        # Before the reply, on which the server measures the process.
+        return_freed_memory()
         self._out.post_json(kind, 0, content)
         return True
 

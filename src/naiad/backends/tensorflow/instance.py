@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from naiad.backend_api.backend import Arrays, Instance
-from naiad.backends.tensorflow.session import LoadedGraph, failure_text, return_memory
+from naiad.backends.tensorflow.session import LoadedGraph, failure_text
 from naiad.errors import BackendError, InvalidArgumentError
+from naiad.processes.freed_memory import return_freed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -73,7 +74,7 @@ class GraphCalls:
         del self.whole
         self.graph.close()
         del self.graph
-        return_memory()
+        return_freed_memory()
 
     def _prepare(self, names: Sequence[str]) -> Callable[..., list[Any]]:
         feeds = [self.plan.inputs[name] for name in names]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import os
@@ -96,18 +95,6 @@ def _call_nothing() -> Callable[[], object]:
     session = tf.compat.v1.Session(graph=graph, config=config)
     made: Callable[[], object] = session._make_callable_from_options(config_pb2.CallableOptions(target=["nothing"]))
     return made
-
-
-def return_memory() -> None:
-    """Give memory that the C library keeps after a session was closed back to the system; elsewhere do nothing."""
-    trim = getattr(_c_library(), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-
-
-@cache
-def _c_library() -> ctypes.CDLL:
-    return ctypes.CDLL(None)
 
 
 def prepare_framework() -> None:

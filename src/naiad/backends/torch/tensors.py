@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from naiad.backends.shared.writable import CHEAP_COPY_BYTES, WritableView
+from naiad.tensor.dtypes import BF16
 
 Array = np.ndarray[Any, Any]
 
-_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+# Of all datatypes this is the kind of BF16 alone.
+_BFLOAT16_KIND = "V"
 
 
 def to_tensor(torch: Any, array: Array, copy: bool) -> Any:
@@ -20,7 +21,7 @@ def to_tensor(torch: Any, array: Array, copy: bool) -> Any:
     It shares the memory of a big array even when that is read-only, so ``copy`` must be set for a model that may write
     to its inputs.
     """
-    if array.dtype == _BFLOAT16:
+    if array.dtype.kind == _BFLOAT16_KIND:
         # torch does not know the type of ``ml_dtypes``, so the bits travel as integers.
         return to_tensor(torch, array.view(np.int16), copy).view(torch.bfloat16)
     flags = array.flags
@@ -43,6 +44,6 @@ def to_array(torch: Any, tensor: Any, copy: bool) -> Array:
     if tensor.dtype == torch.bfloat16:
         # numpy has no such type, so the bits travel as integers.
         bits: Array = tensor.view(torch.int16).numpy()
-        return bits.view(ml_dtypes.bfloat16)
+        return bits.view(BF16.numpy)
     array: Array = tensor.numpy()
     return array

@@ -19,7 +19,7 @@ _HTTP: Final = tuple(
         (rf"{_MODEL}/(?:infer|generate|generate_stream)", "inference"),
         (rf"/v2/health/.*|{_MODEL}/ready", "health"),
         (rf"/v2/models/stats|{_MODEL}/stats", "statistics"),
-        (rf"{_MODEL}/config", "model-config"),
+        (rf"{_MODEL}/config(?:/written)?", "model-config"),
         (rf"/v2/?|{_MODEL}|/openapi\.json", "metadata"),
         (r"/v2/repository/.*|/v2/models/[^/]+/routes(?:/.*)?", "model-repository"),
         (r"/v2/(?:system|cuda)sharedmemory.*", "shared-memory"),

@@ -36,6 +36,7 @@ from naiad.lifecycle.loading.finder import Finder
 from naiad.lifecycle.loading.readable_files import check_readable, unreadable
 from naiad.lifecycle.loading.warmup_samples import runs_of, samples_of
 from naiad.lifecycle.memory.measure import LoadMeter, files_bytes, process_bytes
+from naiad.processes.freed_memory import return_freed_memory
 from naiad.repository.agents.agents import AgentDirectory
 from naiad.repository.changes.identity import identity_of
 from naiad.scheduling.admission import RequestBudget
@@ -152,6 +153,8 @@ def load_version(
         raise
     # A model whose start fails closes its backend itself.
     model.start(warmup)
+    if backend.framework:
+        return_freed_memory()
     if meter is not None:
         meter.end()
         folder = prepared.version_directory

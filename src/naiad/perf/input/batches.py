@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from naiad.perf.input.element_bytes import shape_text
 from naiad.perf.input.error import PerfInputError
+from naiad.perf.input.memory_limit import check_room
 from naiad.perf.steps import ModelDescription, Step, StepStream, TensorValue
 
 
@@ -26,6 +27,12 @@ def batched(rows: Sequence[Step], batch_size: int, model: ModelDescription, stre
         return StepStream(tuple(rows))
     count = len(rows)
     requests = count // math.gcd(count, batch_size) if count else 0
+    size = sum(len(value.data) for row in rows for value in (*row.inputs, *row.expected))
+    check_room(
+        size * requests * batch_size // max(count, 1),
+        f"the batches of {batch_size} of {count} steps have",
+        "give fewer steps, or a number of them that is a multiple of -b",
+    )
     shape_tensors = {tensor.name for tensor in model.inputs if tensor.is_shape_tensor}
     steps = []
     for begin in (i * batch_size % count for i in range(requests)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from naiad.perf.input.element_bytes import datatype_of, element_count, encode_bytes_elements
 from naiad.perf.input.error import PerfInputError
@@ -36,9 +36,14 @@ def read_directory(folder: Path, model: ModelDescription, shapes: Shapes, where:
 
 def _check_names(folder: Path, model: ModelDescription) -> None:
     names = [tensor.name for tensor in (*model.inputs, *model.outputs)]
-    for file in sorted(folder.iterdir()):
-        # Not those that systems leave behind, such as .DS_Store.
-        if not file.name.startswith(".") and file.name not in names:
+    try:
+        files = sorted(folder.iterdir())
+    except OSError as error:
+        raise PerfInputError(f"failed to open the directory '{folder}': {error.strerror}") from None
+    for file in files:
+        # Not those that systems leave behind, such as .DS_Store, and not folders of names with a slash.
+        is_known = file.name in names or any(name.startswith(f"{file.name}/") for name in names)
+        if not file.name.startswith(".") and not is_known:
             raise PerfInputError(
                 f"Provided data file '{file}' does not correspond to a valid model input or output.: expected "
                 f"{', '.join(names)}"
@@ -50,11 +55,18 @@ def _tensors(
 ) -> tuple[TensorValue, ...]:
     found = []
     for tensor in tensors:
-        # A name with a slash lies in a folder below, but never outside.
-        file = folder / tensor.name
+        file = _file(folder, tensor)
         if file.is_file():
             found.append(_tensor(file, tensor, shapes, where))
     return tuple(found)
+
+
+def _file(folder: Path, tensor: TensorDescription) -> Path:
+    """The file of a tensor. The server chooses the names, and gets what is read: nothing outside the directory."""
+    name = PurePosixPath(tensor.name)
+    if name.is_absolute() or ".." in name.parts:
+        raise PerfInputError(f"the tensor '{tensor.name}' has a name that leads out of the directory '{folder}'")
+    return folder / name
 
 
 def _tensor(file: Path, tensor: TensorDescription, shapes: Shapes, where: Location) -> TensorValue:

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from naiad.perf.input.element_bytes import datatype_of, element_count, encode_bytes_elements
+from naiad.perf.input.element_bytes import datatype_of, element_count, encode_bytes_elements, shape_text
 from naiad.perf.input.error import PerfInputError
+from naiad.perf.input.memory_limit import check_room
 from naiad.perf.input.shapes import default_shape, dynamic_shape_error
 from naiad.perf.settings import InputSettings
 from naiad.perf.steps import ModelDescription, Step, TensorDescription, TensorValue
@@ -40,12 +41,23 @@ def _generated(tensor: TensorDescription, settings: InputSettings, random: np.ra
     if shape is None:
         raise dynamic_shape_error(tensor)
     datatype, count = datatype_of(tensor), element_count(shape)
+    check_room(
+        count * _element_bytes(datatype, settings) * settings.batch_size,
+        f"the input {tensor.name} of shape {shape_text(shape)} with -b {settings.batch_size} has",
+        "make --shape or -b smaller",
+    )
     if datatype.is_bytes:
         # As in the reference, zeros are a matter of numbers only.
         return TensorValue(tensor.name, tensor.datatype, shape, _strings(count, settings, random))
     if settings.source == "zero":
         return TensorValue(tensor.name, tensor.datatype, shape, bytes(count * datatype.itemsize))
     return TensorValue(tensor.name, tensor.datatype, shape, _numbers(datatype, count, random))
+
+
+def _element_bytes(datatype: DataType, settings: InputSettings) -> int:
+    if not datatype.is_bytes:
+        return datatype.itemsize
+    return 4 + (len(settings.string_data.encode()) or settings.string_length)
 
 
 def _strings(count: int, settings: InputSettings, random: np.random.Generator) -> bytes:

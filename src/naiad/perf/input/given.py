@@ -40,7 +40,18 @@ def given_rows(paths: Sequence[Path], model: ModelDescription, shapes: Shapes) -
             streams += found
         else:
             streams = [[*(streams[0] if streams else []), *found[0]]]
-    return _sessions(streams)
+    steps = [step for stream in streams for step in stream]
+    _check_all_or_none("timestamp", [step.timestamp_ms is not None for step in steps])
+    _check_all_or_none("session_id", [bool(step.session_id) for step in steps])
+    return _sessions(streams, steps)
+
+
+def _check_all_or_none(name: str, found: Sequence[bool]) -> None:
+    if any(found) and not all(found):
+        raise PerfInputError(
+            f'found "{name}" in {sum(found)} of {len(found)} steps of --input-data, expected it in all or none: the '
+            f"first one without is step {found.index(False)}"
+        )
 
 
 def _next(path: Path, streams: Sequence[Sequence[Step]]) -> Location:
@@ -48,16 +59,10 @@ def _next(path: Path, streams: Sequence[Sequence[Step]]) -> Location:
     return Location(path, 0, len(streams[0]) if streams else 0)
 
 
-def _sessions(streams: list[list[Step]]) -> list[list[Step]]:
+def _sessions(streams: list[list[Step]], steps: Sequence[Step]) -> list[list[Step]]:
     """The steps of each session as a stream of their own, in the order of the sessions' first steps."""
-    steps = [step for stream in streams for step in stream]
-    with_session = sum(bool(step.session_id) for step in steps)
-    if not with_session:
+    if not steps or not steps[0].session_id:
         return streams
-    if with_session < len(steps):
-        raise PerfInputError(
-            f'found "session_id" in {with_session} of {len(steps)} steps of --input-data, expected it in all or none'
-        )
     found: dict[str, list[Step]] = {}
     for step in steps:
         found.setdefault(step.session_id, []).append(step)

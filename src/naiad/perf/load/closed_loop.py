@@ -44,32 +44,28 @@ class ClosedLoop(Load):
     def _send(self, place: Place, now_ns: int) -> None:
         self._left -= 1
         self.in_flight += 1
-        self.recorder.sent += 1
-        place.start(self._source.next(place), now_ns, now_ns)
+        self._start(place, now_ns, now_ns)
 
     def completed(self, place: Place, now_ns: int, problem: Problem | None) -> None:
         """Note the end of a request, and send the next one."""
-        recorder = self.recorder
-        if problem is None:
-            self._note(now_ns - place.began_ns)
-        else:
-            recorder.errors[problem] += 1
+        self._note_end(place, now_ns, problem)
         if self._waiting_for_first:
             self._waiting_for_first.discard(place)
         if self.is_running and self._left > 0 and not self._loop.failure:
             self._left -= 1
-            recorder.sent += 1
-            place.start(self._source.next(place), now_ns, now_ns)
+            self._start(place, now_ns, now_ns)
         else:
             self.in_flight -= 1
-            self._end_sequence(place, now_ns)
+            if not self.is_running:
+                self._end_sequence(place, now_ns)
 
-    def _end_sequence(self, place: Place, now_ns: int) -> None:
-        """Leave no sequence open on the server."""
-        request = None if self._loop.failure else self._source.last(place)
-        if request is not None:
-            self.in_flight += 1
-            place.start(request, now_ns, now_ns)
+    def stop(self) -> None:
+        """Send nothing more but the ends of the sequences that are open."""
+        super().stop()
+        for place in self._places:
+            if place.request is None:
+                self._end_sequence(place, clock())
+        self._loop.flush()
 
     @property
     def is_warm(self) -> bool:

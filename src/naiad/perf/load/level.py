@@ -11,6 +11,7 @@ import numpy as np
 from naiad.perf.load.load import Load
 from naiad.perf.load.observer import Observer
 from naiad.perf.measure.merge import is_client_bottleneck, merge_windows
+from naiad.perf.measure.processor import processor_time
 from naiad.perf.measure.recorder import Recorder
 from naiad.perf.measure.stability import WINDOWS, best_windows, is_stable, latency_of, unstable_reason
 from naiad.perf.progress import Progress
@@ -69,7 +70,7 @@ class LevelRun:
         self._is_single = is_single
         self._limit_ms = limit_ms
         self._windows: list[Window] = []
-        self._cpu_ns = 0
+        self._processor = processor_time()
 
     def run(self) -> LevelResult:
         """Measure.
@@ -151,7 +152,7 @@ class LevelRun:
     def _begin_window(self) -> None:
         self._load.recorder.begin_window(clock())
         self._loop.take_delays()
-        self._cpu_ns = time.process_time_ns()
+        self._processor = processor_time()
 
     def _take_window(self) -> None:
         """Fill one window, and begin the next one where it ends."""
@@ -189,15 +190,17 @@ class LevelRun:
         self._progress.window_done(len(self._windows), window, self._settings.max_trials)
 
     def _measure_client(self, window: Window) -> None:
-        cpu_ns = time.process_time_ns()
-        client = window.client
-        if window.duration_s > 0:
-            client.cpu_cores = (cpu_ns - self._cpu_ns) / 1e9 / window.duration_s
+        before, after = self._processor, processor_time()
+        client, length_s = window.client, window.duration_s
+        used_s = (after.used_ns - before.used_ns) / 1e9
+        if length_s > 0:
+            client.cpu_cores = used_s / length_s
+            client.waited_cores = (after.waited_ns - before.waited_ns) / 1e9 / length_s
         if window.requests:
-            client.cpu_us_per_request = (cpu_ns - self._cpu_ns) / 1e3 / window.requests
+            client.cpu_us_per_request = used_s * 1e6 / window.requests
         client.loop_delay.add_all(np.array(self._loop.take_delays(), np.int64))
-        client.is_bottleneck = not self._loop.serves and is_client_bottleneck(client.cpu_cores, client.cores)
-        self._cpu_ns = cpu_ns
+        client.is_bottleneck = not self._loop.serves and is_client_bottleneck(client)
+        self._processor = after
 
     # The result
 
@@ -210,6 +213,9 @@ class LevelRun:
         if not stable:
             chosen = list(best_windows(windows, settings.percentile))
         result = LevelResult(self._level, self._batch_size, merge_windows(chosen), windows)
+        if self._loop.serves:
+            # The processor time is that of the model as well.
+            result.merged.client.is_bottleneck = False
         if not stable and not self._is_over_limit():
             result.unstable_reason = self._unstable_reason()
         if self._limit_ms:

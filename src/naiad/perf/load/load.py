@@ -38,6 +38,7 @@ class Load:
         self._source = source
         self._channels: list[ClientChannel] = []
         self._note = recorder.latencies.append
+        self._sent: dict[Place, tuple[int, int | None]] = {}
 
     def _open_places(self, count: int) -> list[Place]:
         """Connect so many places.
@@ -53,6 +54,35 @@ class Load:
         wait_open(self._loop, self._channels, f"the server of {count} requests in flight")
         return places[:count]
 
+    def _start(self, place: Place, began_ns: int, now_ns: int) -> None:
+        """Send the next request of a place; its latency counts from ``began_ns``."""
+        recorder = self.recorder
+        recorder.sent += 1
+        request = self._source.next(place)
+        if recorder.keeper is not None:
+            self._sent[place] = request.index, self._source.sequence_of(place)
+            place.response_times = []
+        place.start(request, began_ns, now_ns)
+
+    def _note_end(self, place: Place, now_ns: int, problem: Problem | None) -> None:
+        """Note how a request ended."""
+        if problem is None:
+            self._note(now_ns - place.began_ns)
+        else:
+            self.recorder.errors[problem] += 1
+        keeper = self.recorder.keeper
+        if keeper is not None and place in self._sent:
+            step, sequence = self._sent.pop(place)
+            times = place.response_times or None
+            keeper.keep(place.began_ns, now_ns, step, times, sequence, is_success=problem is None)
+
+    def _end_sequence(self, place: Place, now_ns: int) -> None:
+        """Leave no sequence of a place open on the server."""
+        request = None if self._loop.failure else self._source.last(place)
+        if request is not None:
+            self.in_flight += 1
+            place.start(request, now_ns, now_ns)
+
     def responded(self, place: Place, now_ns: int) -> None:
         """Note a response of a stream."""
         recorder = self.recorder
@@ -61,6 +91,8 @@ class Load:
             recorder.between_responses.append(now_ns - place.last_ns)
         else:
             recorder.first_responses.append(now_ns - place.began_ns)
+        if place.response_times is not None:
+            place.response_times.append(now_ns)
 
     def begin(self, now_ns: int) -> None:
         """Start the load."""

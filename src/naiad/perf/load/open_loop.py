@@ -96,17 +96,13 @@ class OpenLoop(Load):
         self._free += channel.places
 
     def _send(self, place: Place, due_ns: int, now_ns: int) -> None:
-        self.recorder.sent += 1
         self.recorder.send_delays.append(now_ns - due_ns)
-        place.start(self._source.next(place), due_ns, now_ns)
+        self._start(place, due_ns, now_ns)
 
     def completed(self, place: Place, now_ns: int, problem: Problem | None) -> None:
         """Note the end of a request; its place takes the one that has waited longest."""
         self.in_flight -= 1
-        if problem is None:
-            self._note(now_ns - place.began_ns)
-        else:
-            self.recorder.errors[problem] += 1
+        self._note_end(place, now_ns, problem)
         if self._backlog and self.is_running and not self._loop.failure:
             self._send(place, self._backlog.popleft(), now_ns)
         else:
@@ -157,21 +153,12 @@ class SequenceOpenLoop(OpenLoop):
     def completed(self, place: Place, now_ns: int, problem: Problem | None) -> None:
         """Note the end of a request; the next one of its sequence follows if it was due."""
         self.in_flight -= 1
-        if problem is None:
-            self._note(now_ns - place.began_ns)
-        else:
-            self.recorder.errors[problem] += 1
+        self._note_end(place, now_ns, problem)
         waiting = self._waiting[place]
         if waiting and self.is_running and not self._loop.failure:
             self._send(place, waiting.popleft(), now_ns)
-        elif not self.is_running and not self._loop.failure:
+        elif not self.is_running:
             self._end_sequence(place, now_ns)
-
-    def _end_sequence(self, place: Place, now_ns: int) -> None:
-        request = self._source.last(place)
-        if request is not None:
-            self.in_flight += 1
-            place.start(request, now_ns, now_ns)
 
     def stop(self) -> None:
         """Send nothing more but the ends of the sequences that are open."""
@@ -180,7 +167,7 @@ class SequenceOpenLoop(OpenLoop):
         for place, waiting in self._waiting.items():
             self.in_flight -= len(waiting)
             waiting.clear()
-            if place.request is None and not self._loop.failure:
+            if place.request is None:
                 self._end_sequence(place, now_ns)
         self._loop.flush()
 

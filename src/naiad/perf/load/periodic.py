@@ -32,7 +32,7 @@ class PeriodicLoad(Load):
         super().__init__(loop, target, source, recorder)
         self._left = end
         self._step = step
-        self._start = start
+        self._first = start
         self._period = period
         self._missing: dict[Place, int] = {}
         self._places = self._open_places(end)
@@ -40,7 +40,7 @@ class PeriodicLoad(Load):
     def begin(self, now_ns: int) -> None:
         """Send the first requests."""
         super().begin(now_ns)
-        self._launch(self._start)
+        self._launch(self._first)
         self._loop.flush()
 
     def _launch(self, count: int) -> None:
@@ -48,10 +48,9 @@ class PeriodicLoad(Load):
             place = self._places.pop()
             self._left -= 1
             self.in_flight += 1
-            self.recorder.sent += 1
             self._missing[place] = self._period
             now_ns = clock()
-            place.start(self._source.next(place), now_ns, now_ns)
+            self._start(place, now_ns, now_ns)
 
     def responded(self, place: Place, now_ns: int) -> None:
         """Count a response; the last one that the youngest requests need starts the next ones."""
@@ -69,10 +68,7 @@ class PeriodicLoad(Load):
     def completed(self, place: Place, now_ns: int, problem: Problem | None) -> None:
         """Note the end of a request; one that ends early counts as if it had had all responses."""
         self.in_flight -= 1
-        if problem is None:
-            self._note(now_ns - place.began_ns)
-        else:
-            self.recorder.errors[problem] += 1
+        self._note_end(place, now_ns, problem)
         if self._missing.pop(place, None) is not None:
             self._launch_when_due()
 

@@ -23,6 +23,10 @@ class RequestSource(Protocol):
         """The request that ends what a place has begun; None when nothing is open."""
         ...
 
+    def sequence_of(self, place: Place) -> int | None:
+        """The id of the sequence that the last request of a place belongs to; None for no sequence."""
+        ...
+
 
 class StepCycle:
     """All steps of all streams take turns, whoever asks."""
@@ -37,6 +41,10 @@ class StepCycle:
 
     def last(self, place: Place) -> Any | None:
         """Nothing is left open."""
+        return None
+
+    def sequence_of(self, place: Place) -> int | None:
+        """Requests belong to no sequence."""
         return None
 
 
@@ -87,6 +95,11 @@ class SequenceSource:
         request = self._request(live, is_last=True)
         live.at = live.length
         return request
+
+    def sequence_of(self, place: Place) -> int | None:
+        """The id of the sequence that a place plays."""
+        live: _LiveSequence | None = place.holder
+        return None if live is None else live.id
 
     def _request(self, live: _LiveSequence, *, is_last: bool) -> Any:
         step = live.steps[live.at % len(live.steps)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from naiad.perf.results import ClientUsage, Second, ServerParts, Usage, Window
 
@@ -16,6 +17,7 @@ _PART_SUMS = (
     *("compute_input_ns", "compute_infer_ns", "compute_output_ns"),
     *("cache_hits", "cache_hit_ns", "cache_misses", "cache_miss_ns"),
 )
+_BUSY: Final = 0.9
 
 
 def merge_windows(windows: Sequence[Window]) -> Window:
@@ -118,17 +120,18 @@ def _merge_client(windows: Sequence[Window]) -> ClientUsage:
     merged = ClientUsage(cores=max(window.client.cores for window in windows))
     length = sum(window.duration_s for window in windows)
     requests = sum(window.requests for window in windows)
-    if length > 0:
-        merged.cpu_cores = sum(window.client.cpu_cores * window.duration_s for window in windows) / length
+    for name in ("cpu_cores", "waited_cores"):
+        if length > 0:
+            total = sum(getattr(window.client, name) * window.duration_s for window in windows)
+            setattr(merged, name, total / length)
     if requests:
         merged.cpu_us_per_request = merged.cpu_cores * length * 1e6 / requests
     for window in windows:
         merged.loop_delay.merge(window.client.loop_delay)
-    is_possible = any(window.client.is_bottleneck for window in windows)
-    merged.is_bottleneck = is_possible and is_client_bottleneck(merged.cpu_cores, merged.cores)
+    merged.is_bottleneck = is_client_bottleneck(merged)
     return merged
 
 
-def is_client_bottleneck(cpu_cores: float, cores: int) -> bool:
-    """Whether a generator of so many processes has hardly any time left."""
-    return cpu_cores >= 0.9 * cores
+def is_client_bottleneck(client: ClientUsage) -> bool:
+    """Whether a generator hardly ever waited for the server: it worked, or other programs had its processor."""
+    return client.cpu_cores + client.waited_cores >= _BUSY * client.cores

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from array import array
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from naiad.perf.histogram import DurationHistogram
-from naiad.perf.results import Second, Window
+from naiad.perf.measure.records import RecordKeeper
+from naiad.perf.results import RequestRecord, Second, Window
 from naiad.perf.transfer import TransferTimes
 
 DELAYED_NS: Final = 1_000_000
@@ -33,9 +35,19 @@ class Recorder:
         sent, responses, sequences: counts since the last fold.
         completions: successes and failures since the recorder was made.
         window: what is being filled.
+        keeper: takes every request; None when nobody asks for them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_streaming: bool = False, exported: Sequence[dict[str, object]] | None = None) -> None:
+        """Make an empty recorder.
+
+        Args:
+            is_streaming: whether responses are counted apart from requests.
+            exported: what each step holds, when all requests are kept for an export.
+        """
+        self.keeper: RecordKeeper | None = None
+        self._is_streaming = is_streaming
+        self._exported = exported
         self.latencies = array("q")
         self.first_responses = array("q")
         self.between_responses = array("q")
@@ -52,6 +64,8 @@ class Recorder:
     def begin_window(self, now_ns: int) -> None:
         """Begin an empty window; what was noted and not folded is dropped."""
         self._take(DurationHistogram())
+        if self._exported is not None:
+            self.keeper = RecordKeeper(self._exported)
         self.window = Window(now_ns + self._offset, 0)
         self._began = self._second_began = now_ns
 
@@ -85,6 +99,10 @@ class Recorder:
         self._began = self._second_began = now_ns
         return done
 
+    def records(self, level: int) -> list[RequestRecord]:
+        """Every request since the first window began, when they are kept; ``level`` is the index of the level."""
+        return [] if self.keeper is None else self.keeper.records(level, self._offset)
+
     def _take(self, latency: DurationHistogram) -> tuple[int, int]:
         """Empty the notes into the window and ``latency``; the errors and the successes among them."""
         window, count = self.window, len(self.latencies)
@@ -95,7 +113,7 @@ class Recorder:
         window.send_delay.add_all(delays)
         window.delayed += int(np.count_nonzero(delays > DELAYED_NS))
         window.requests += count
-        window.responses += self.responses
+        window.responses += self.responses if self._is_streaming else count
         window.sequences += self.sequences
         window.sent += self.sent
         window.output_tokens += self.times.take_tokens()

@@ -3,6 +3,7 @@
 Each option is declared once, in the tables of ``table``. Reading, help, completion and documentation derive from them.
 """
 
+from naiad.perf.options.complete import complete_settings
 from naiad.perf.options.error import EXIT_CODE, PerfOptionError
 from naiad.perf.options.listing import option_table_markdown, usage
 from naiad.perf.options.option import PerfGroup, PerfOption
@@ -16,6 +17,7 @@ __all__ = [
     "PerfGroup",
     "PerfOption",
     "PerfOptionError",
+    "complete_settings",
     "option_table_markdown",
     "parse_perf",
     "swept_shapes",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from naiad.perf.results import LoadMode
+from naiad.perf.load_mode import LoadMode
 from naiad.perf.settings import PerfSettings
 
 _SEARCHED = (LoadMode.CONCURRENCY, LoadMode.REQUEST_RATE)
@@ -119,7 +120,7 @@ def _of_service(settings: PerfSettings) -> Iterator[str]:
 def _of_in_process(settings: PerfSettings) -> Iterator[str]:
     if settings.target.model_repository is None:
         yield "--model-repository should not be empty when using service-kind=triton_c_api."
-    elif not settings.target.model_repository.is_dir():
+    elif not os.path.isdir(settings.target.model_repository):
         yield f"Failed to parse --model-repository. There is no folder '{settings.target.model_repository}'."
     if settings.target.is_async and settings.target.streaming and settings.input.shared_memory != "none":
         yield (
@@ -162,7 +163,7 @@ def _of_later_modes(settings: PerfSettings) -> Iterator[str]:
     if not paths:
         yield "When using `--fixed-schedule`, you must provide a dataset using `--input-data`."
     for path in paths:
-        if not path.is_file():
+        if not os.path.isfile(path):
             yield (
                 f"'{path}' is not a file. When using `--fixed-schedule`, all paths passed to --input-data must be "
                 "files."
@@ -171,7 +172,7 @@ def _of_later_modes(settings: PerfSettings) -> Iterator[str]:
 
 def warnings_of(settings: PerfSettings, values: Mapping[str, Any]) -> list[str]:
     """What is given and has no effect, or another one than it seems; ``values`` are those of the options by field."""
-    return [*_of_sequences(values), *_of_no_effect(settings)]
+    return [*_of_sequences(values), *_of_windows(settings), *_of_no_effect(settings)]
 
 
 def _of_sequences(values: Mapping[str, Any]) -> Iterator[str]:
@@ -185,6 +186,20 @@ def _of_sequences(values: Mapping[str, Any]) -> Iterator[str]:
             "using an invalid start sequence id. Perf Analyzer will use default value if it is measuring on sequence "
             "model."
         )
+
+
+def _of_windows(settings: PerfSettings) -> Iterator[str]:
+    given, measure = settings.given, settings.measure
+    if measure.total_requests:
+        why = "with --request-count, whose requests are the only window"
+        names: tuple[str, ...] = ("measurement-mode", "measurement-interval", "measurement-request-count", "max-trials")
+    elif measure.mode == "count_windows":
+        why, names = "with --measurement-mode=count_windows", ("measurement-interval",)
+    else:
+        why, names = "without --measurement-mode=count_windows", ("measurement-request-count",)
+    for name in names:
+        if name in given:
+            yield f"--{name} has no effect {why}"
 
 
 def _of_no_effect(settings: PerfSettings) -> Iterator[str]:

@@ -13,7 +13,7 @@ from naiad.perf.options.kinds import (
     flag,
 )
 from naiad.perf.options.option import PerfGroup, PerfOption
-from naiad.perf.options.values import COMPOSING_MODELS, GRPC_METHOD, HEADER, REQUEST_PARAMETER
+from naiad.perf.options.values import ADDRESS, COMPOSING_MODELS, GRPC_METHOD, HEADER, REQUEST_PARAMETER
 
 _FILE: Final = existing_file("The value must be a valid file path.")
 _TLS_TYPE: Final = choice("PEM", "DER")
@@ -163,7 +163,7 @@ SERVER: Final = (
     PerfOption(
         "",
         "target.url",
-        TEXT,
+        ADDRESS,
         PerfGroup.SERVER,
         "Address of the server. Over gRPC the default is localhost:8001, for TensorFlow Serving localhost:8501.",
         letter="u",

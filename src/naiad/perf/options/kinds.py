@@ -6,6 +6,7 @@ The texts are the reference's own, since people search for them; what it takes w
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -103,7 +104,7 @@ def existing_file(refusal: str) -> ValueKind:
     """The path of a file that is there."""
 
     def read(text: str) -> Path:
-        if "\0" in text or not Path(text).is_file():
+        if not os.path.isfile(text):  # unlike Path.is_file, False for names that no file can have
             raise ValueError(refusal)
         return Path(text)
 
@@ -117,12 +118,12 @@ def new_file(*, may_exist: bool = True) -> ValueKind:
         path = Path(text)
         if not text or "\0" in text:
             raise ValueError
-        if not may_exist and path.exists():
+        if not may_exist and os.path.exists(path):
             raise ValueError("Path must not already exist.")
         # A run may take hours: that its results cannot be written is found before.
-        if path.is_dir():
+        if os.path.isdir(path):
             raise ValueError(f"Expected the path of a file, found the folder '{text}'.")
-        if not path.parent.is_dir():
+        if not os.path.isdir(path.parent):
             raise ValueError(f"There is no folder '{path.parent}' to write '{path.name}' into.")
         return path
 

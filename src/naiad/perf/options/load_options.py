@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from naiad.perf.load_mode import LoadMode
 from naiad.perf.options.kinds import PERCENTILE, choice, existing_file, flag, percent, whole
 from naiad.perf.options.option import PerfGroup, PerfOption
 from naiad.perf.options.ranges import CONCURRENCY, PERIODIC, RATE, SEQUENCE_IDS, SESSIONS
 from naiad.perf.options.values import SWEEP
-from naiad.perf.results import LoadMode
 
 _POSITIVE: Final = whole(1, "The value must be > 0.")
 _POSITIVE_WITHOUT_DOT: Final = whole(1, "The value must be > 0")
@@ -181,8 +181,8 @@ LOAD: Final = (
         "load.max_threads",
         _POSITIVE,
         PerfGroup.LOAD,
-        "Bound of the requests in flight with --sync and an open --concurrency-range. Else it has no effect: one "
-        "loop sends all requests.",
+        "Bound of the requests in flight where --concurrency-range has no end and neither --async nor --streaming is "
+        "given. Else it has no effect: one loop sends all requests.",
         default="16",
     ),
     PerfOption(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from naiad.perf.results import LoadMode
+from naiad.perf.load_mode import LoadMode
 
 
 class PerfGroup(Enum):

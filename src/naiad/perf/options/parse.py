@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from naiad.options.kinds import read_boolean
+from naiad.perf.load_mode import LoadMode
 from naiad.perf.options.check import problems_of, warnings_of
 from naiad.perf.options.error import PerfOptionError
 from naiad.perf.options.option import PerfGroup, PerfOption
 from naiad.perf.options.settle import settle
 from naiad.perf.options.table import BY_NAME, OPTIONS
 from naiad.perf.options.words import Given, split
-from naiad.perf.results import LoadMode
 from naiad.perf.settings import PerfSettings
 
 VARIABLE_SEPARATOR: Final = ";"
@@ -181,7 +182,7 @@ def _comparison(positional: Sequence[str], reading: Reading) -> PerfSettings:
     if len(files) < 2:
         reading.problems.append("Failed to parse --compare. Expected two or more JSON files, such as A.json B.json.")
     reading.problems += [
-        f"Failed to parse --compare. There is no file '{file}'." for file in files if not file.is_file()
+        f"Failed to parse --compare. There is no file '{file}'." for file in files if not os.path.isfile(file)
     ]
     if reading.problems:
         raise _error(reading.problems)

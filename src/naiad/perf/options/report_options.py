@@ -108,7 +108,7 @@ METRICS: Final = (
         flag(True),
         PerfGroup.METRICS,
         "Collect processor time and memory of the server, and the GPU's figures, from its metrics. On by default, "
-        "where the server has them; with this option a server without them is a warning.",
+        "where the server has them; with this option a server without them is an error.",
     ),
     PerfOption(
         "no-collect-metrics",

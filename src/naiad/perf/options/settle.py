@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from naiad.perf.results import LoadMode
+from naiad.perf.load_mode import LoadMode
 from naiad.perf.settings import PerfSettings, Range
 
 _PARTS: Final = ("target", "input", "load", "measure", "output")

@@ -30,6 +30,12 @@ def _dims(parts: list[str]) -> tuple[int, ...]:
     return dims
 
 
+def _address(text: str) -> str:
+    if not text or re.search(r"[\s\0]", text):
+        raise ValueError("The value must be the address of a server, such as localhost:8000.")
+    return text
+
+
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or re.search(r"[\r\n\0]", value):
@@ -70,8 +76,8 @@ def _composing_models(text: str) -> tuple[tuple[str, str], ...]:
 def _input_source(text: str) -> str | Path:
     if text in ("zero", "random"):
         # A file of this name in the working folder comes first, as in the reference.
-        return Path(text) if Path(text).exists() else text
-    if not text or "\0" in text or not Path(text).exists():
+        return Path(text) if os.path.exists(text) else text
+    if not os.path.exists(text):
         raise ValueError(
             f"Unsupported type provided: '{text}'. The available options are 'zero', 'random', path to a directory, "
             "or a json file."
@@ -150,6 +156,7 @@ def swept_shapes(text: str) -> dict[str, tuple[int, ...]]:
     return found
 
 
+ADDRESS: Final = ValueKind("<address>", _address)
 SHAPE: Final = ValueKind("<name:shape>", _shape)
 HEADER: Final = ValueKind("<name:value>", _header)
 REQUEST_PARAMETER: Final = ValueKind("<name:value:type>", _request_parameter)

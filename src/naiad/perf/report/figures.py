@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -39,6 +40,11 @@ def is_rate(level: LoadLevel) -> bool:
 def level_name(level: LoadLevel) -> str:
     """``Concurrency: 4`` or ``Request Rate: 50.5``."""
     return f"{'Request Rate' if is_rate(level) else 'Concurrency'}: {six_digits(level.value)}"
+
+
+def level_names(levels: Sequence[LoadLevel]) -> str:
+    """``Concurrency: 1, 2, 4``."""
+    return ", ".join([level_name(levels[0]), *(six_digits(level.value) for level in levels[1:])])
 
 
 def shown_levels(levels: list[LevelResult]) -> list[LevelResult]:

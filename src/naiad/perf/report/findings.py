@@ -11,7 +11,7 @@ from naiad.perf.results import LevelResult, Report, ServerParts, Window
 REMEDIES: Final = {
     "client": "Naiad's client needs this time: send binary tensors, send less, or raise --client-workers",
     "schedule": "requests wait for their turn in the client: raise --client-workers or lower the rate",
-    "network": "binary tensors, compression over slow links, shared memory on one machine, or a client closer by",
+    "network": "binary tensors, compression over slow links, shared memory on one machine, or free cores on both sides",
     "server overhead": "the server's own handling: fewer and larger requests, binary tensors, or more cores for it",
     "queue": "requests wait for an instance: more instances (instance_group), dynamic batching, or fewer in flight",
     "cache": "the response cache costs more than the model: turn it off, or use a local cache",

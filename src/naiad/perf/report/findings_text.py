@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from naiad.perf.report.figures import level_name, six_digits, whole_us
+from naiad.perf.report.figures import level_name, level_names, six_digits, whole_us
 from naiad.perf.report.findings import batching_text, best_level, error_rate, largest_contributor, mean_batch
 from naiad.perf.results import LevelResult, Report, Usage, Window
 
@@ -11,12 +11,18 @@ _HIGH_PERCENTILES = (99.9, 99.99)
 
 def findings_text(result: LevelResult, verbose: int = 0) -> str:
     """The block ``Findings:`` of one level, followed by an empty line; empty when there is nothing to say."""
+    lines = findings(result, verbose)
+    return "".join(("  Findings:\n", *(f"    {line}\n" for line in lines), "\n")) if lines else ""
+
+
+def findings(result: LevelResult, verbose: int = 0) -> list[str]:
+    """What there is to say of one level; lines that belong to the one before them begin with two blanks."""
     window = result.merged
-    lines = [
+    return [
         *([f"unstable: {result.unstable_reason}"] if result.unstable_reason else []),
         *_usage_lines(window.usage),
         *_client_lines(window),
-        *_delay_lines(window, result.batch_size),
+        *_delay_lines(window),
         *_stream_lines(window),
         *_contributor_lines(window),
         *_batch_lines(window, result.batch_size),
@@ -24,11 +30,16 @@ def findings_text(result: LevelResult, verbose: int = 0) -> str:
         *(f"Note: {note}" for note in result.notes),
         *_error_lines(window),
     ]
-    return "".join(("  Findings:\n", *(f"    {line}\n" for line in lines), "\n")) if lines else ""
 
 
 def conclusions_text(report: Report) -> str:
-    """What the levels say together, followed by an empty line; empty when there is nothing to say."""
+    """The block ``Conclusions:``, followed by an empty line; empty when there is nothing to say."""
+    lines = conclusions(report)
+    return "".join(("Conclusions:\n", *(f"  {line}\n" for line in lines), "\n")) if lines else ""
+
+
+def conclusions(report: Report) -> list[str]:
+    """What the levels say together."""
     lines = []
     if report.warmup_ns is not None and report.warmup_ns >= 1e9:
         lines.append(f"First response: {report.warmup_ns / 1e9:.1f} s after its request; it is in no window")
@@ -38,16 +49,16 @@ def conclusions_text(report: Report) -> str:
             f"Most inferences: {six_digits(best.inference_rate)} a second at {level_name(best.level)},"
             f" p99 {whole_us(best.merged.latency.percentile(99))} usec"
         )
-    unstable = [level_name(result.level) for result in report.levels if result.unstable_reason]
+    unstable = [result.level for result in report.levels if result.unstable_reason]
     if unstable:
-        lines.append(f"Unstable: {', '.join(unstable)}; longer windows (--measurement-interval) settle more")
-    limited = [level_name(result.level) for result in report.levels if result.merged.client.is_bottleneck]
+        lines.append(f"Unstable: {level_names(unstable)}; longer windows (--measurement-interval) settle more")
+    limited = [result.level for result in report.levels if result.merged.client.is_bottleneck]
     if limited:
-        lines.append(f"The client was the bottleneck: {', '.join(limited)}; the server can do more than these figures")
+        names = level_names(limited)
+        lines.append(f"The client was the bottleneck: {names}; the server can do more than these figures")
     batching = batching_text(report.levels)
     lines += [batching] if batching else []
-    lines += ["The run was interrupted: levels are missing"] if report.is_interrupted else []
-    return "".join(("Conclusions:\n", *(f"  {line}\n" for line in lines), "\n")) if lines else ""
+    return lines + (["The run was interrupted: levels are missing"] if report.is_interrupted else [])
 
 
 def over_limit_text(result: LevelResult, limit_ms: int) -> str:
@@ -72,7 +83,7 @@ def size_text(size_bytes: float) -> str:
 def _usage_lines(usage: Usage) -> list[str]:
     said = []
     if usage.cpu_cores is not None:
-        each = "" if usage.cpu_us_per_request is None else f", {six_digits(usage.cpu_us_per_request)} usec per request"
+        each = "" if usage.cpu_us_per_request is None else f", {usage.cpu_us_per_request:.1f} usec per request"
         said.append(f"{usage.cpu_cores:.2f} cores{each}")
     if usage.rss_bytes is not None:
         said.append(f"memory {size_text(usage.rss_bytes)}" if said else size_text(usage.rss_bytes))
@@ -85,7 +96,7 @@ def _client_lines(window: Window) -> list[str]:
     lines = []
     if client.cpu_cores:
         of = f"{client.cores} core{'s' if client.cores > 1 else ''}"
-        each = f"{six_digits(client.cpu_us_per_request)} usec per request"
+        each = f"{client.cpu_us_per_request:.1f} usec per request"
         lines.append(f"Client CPU: {client.cpu_cores:.2f} of {of}, {each}")
         if client.loop_delay.count:
             lines[-1] += f"; events waited for it p99 {whole_us(client.loop_delay.percentile(99))} usec"
@@ -94,7 +105,7 @@ def _client_lines(window: Window) -> list[str]:
     return lines
 
 
-def _delay_lines(window: Window, batch_size: int) -> list[str]:
+def _delay_lines(window: Window) -> list[str]:
     delay = window.send_delay
     if not delay.count:
         return []

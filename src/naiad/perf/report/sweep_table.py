@@ -19,8 +19,8 @@ class SweepRun:
     """One run of a sweep.
 
     Attributes:
-        report: None for a run that failed.
-        problem: why it failed.
+        report: what was measured; None for a run that could not begin.
+        problem: why it failed, or ended early; empty for one that did not.
     """
 
     settings: PerfSettings
@@ -44,6 +44,11 @@ def sweep_table(runs: Sequence[SweepRun]) -> str:
     return "\n".join([*lines, *_best(runs, percentiles)]) + "\n"
 
 
+def point_words(settings: PerfSettings) -> str:
+    """What a run of the sweep measures, in words."""
+    return f"shape {shape_words(settings)}, batch size {settings.input.batch_size}"
+
+
 def shape_words(settings: PerfSettings) -> str:
     """The shapes of a run: ``INPUT0:3,224,224 INPUT1:10``; ``model`` where it takes those of the model."""
     words = [f"{name}:{dims}" if name else dims for name, dims in _dimensions(settings)]
@@ -56,14 +61,13 @@ def _dimensions(settings: PerfSettings) -> Iterator[tuple[str, str]]:
 
 def _rows(run: SweepRun, percentiles: Sequence[int]) -> Iterator[list[str]]:
     start = [shape_words(run.settings), str(run.settings.input.batch_size)]
-    if run.report is None:
-        yield [*start, f"failed: {run.problem}"]
-        return
-    for level in run.report.levels:
+    for level in run.report.levels if run.report is not None else ():
         merged = level.merged
         latencies = [merged.latency.mean, *(merged.latency.percentile(percentile) for percentile in percentiles)]
         numbers = [_number(level.level.value), _number(level.inference_rate), *(_microseconds(ns) for ns in latencies)]
         yield [*start, *numbers, *_marks(level)]
+    if run.problem:
+        yield [*start, f"failed: {run.problem}"]
 
 
 def _marks(level: LevelResult) -> list[str]:
@@ -105,8 +109,7 @@ def _best(runs: Sequence[SweepRun], percentiles: Sequence[int]) -> Iterator[str]
 
 def _words(settings: PerfSettings, level: LevelResult) -> str:
     load = _LOADS.get(level.level.mode, "load").lower()
-    shape = shape_words(settings)
-    return f"shape {shape}, batch size {settings.input.batch_size}, {load} {_number(level.level.value)}"
+    return f"{point_words(settings)}, {load} {_number(level.level.value)}"
 
 
 def _number(value: float) -> str:

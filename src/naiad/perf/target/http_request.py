@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -160,11 +159,11 @@ def _elements(value: TensorValue) -> Any:
     if not datatype.is_bytes:
         return np.frombuffer(value.data, datatype.numpy)
     count = int(np.prod(value.shape, dtype=np.int64))
-    return [_text(element) for element in decode_bytes(value.data, count, value.name).tolist()]
-
-
-def _text(element: bytes) -> str:
+    elements: list[bytes] = decode_bytes(value.data, count, value.name).tolist()
     try:
-        return element.decode()
-    except UnicodeDecodeError:
-        return base64.b64encode(element).decode()
+        return [element.decode() for element in elements]
+    except UnicodeDecodeError as error:
+        raise TargetError(
+            f"the input '{value.name}' has the element {error.object[:40]!r}, which is not UTF-8 and has no form in "
+            "JSON: use --input-tensor-format binary"
+        ) from None

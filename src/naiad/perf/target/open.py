@@ -44,7 +44,10 @@ def open_target(settings: PerfSettings) -> PerfTarget:
     if kind == "openai":
         return OpenAiTarget(settings.target)
     if kind != "triton":
-        raise TargetError(f"services of the kind '{kind}' cannot be measured yet")
+        raise TargetError(
+            f"--service-kind={kind} is read, but naiad perf has no client for such a service; expected triton, "
+            "in_process or openai"
+        )
     if settings.target.protocol == "grpc":
         return KserveGrpcTarget(settings.target)
     return KserveHttpTarget(settings.target, settings.input)

@@ -52,15 +52,18 @@ class Place:
         began_ns: from when the latency of the present request counts, on the monotonic clock.
         last_ns: when its last response came; 0 before the first one. Streams only.
         holder: whatever the load keeps here, such as the sequence that it plays.
+        response_times: when the responses of the present request came, on the monotonic clock; None unless somebody
+            wants to know.
     """
 
-    __slots__ = ("began_ns", "holder", "last_ns", "request")
+    __slots__ = ("began_ns", "holder", "last_ns", "request", "response_times")
 
     def __init__(self) -> None:
         self.began_ns = 0
         self.last_ns = 0
         self.request: Any = None
         self.holder: Any = None
+        self.response_times: list[int] | None = None
 
     def start(self, request: Any, began_ns: int, now_ns: int) -> None:
         """Send a request; its latency counts from ``began_ns``."""

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import orjson
 
+from naiad.errors import InvalidArgumentError
 from naiad.perf.steps import TensorValue
 from naiad.perf.target.protocol import Problem
-from naiad.tensor.bytes_codec import encode_bytes
+from naiad.tensor.bytes_codec import decode_bytes, encode_bytes
 from naiad.tensor.dtypes import BY_WIRE
 
 Outputs = Mapping[str, TensorValue]
 KIND = "wrong output"
+_SHOWN: Final = 60
+"""How much of an element stands in an error."""
 
 
 def find_difference(expected: Sequence[TensorValue], read: Callable[[], Outputs]) -> Problem | None:
@@ -37,15 +41,39 @@ def find_difference(expected: Sequence[TensorValue], read: Callable[[], Outputs]
 
 
 def _where(found: TensorValue, wanted: TensorValue) -> str:
-    datatype = BY_WIRE.get(wanted.datatype)
-    if datatype is None or datatype.is_bytes or len(found.data) != len(wanted.data):
+    """The first element that differs; the shapes are the same."""
+    count = math.prod(wanted.shape)
+    try:
+        got, due = _elements(found, count), _elements(wanted, count)
+    except (InvalidArgumentError, ValueError, KeyError):
         return f"{len(found.data)} bytes, expected {len(wanted.data)}"
-    got, due = (np.frombuffer(value.data, datatype.numpy) for value in (found, wanted))
-    (places,) = np.nonzero(got != due)
-    if not places.size:
-        return "other bits"
+    if got.dtype == np.object_:
+        (places,) = np.nonzero(got != due)
+    else:
+        # By their bits, in which NaN equals itself.
+        (places,) = np.nonzero((_bits(got) != _bits(due)).any(axis=1))
     at = int(places[0])
-    return f"element {at} is {got[at]}, expected {due[at]}"
+    index = ",".join(str(part) for part in np.unravel_index(at, wanted.shape)) if wanted.shape else ""
+    more = f" ({len(places)} of {count} elements differ)" if len(places) > 1 else ""
+    return f"element [{index}] is {_shown(got[at])}, expected {_shown(due[at])}{more}"
+
+
+def _elements(value: TensorValue, count: int) -> np.ndarray[Any, Any]:
+    datatype = BY_WIRE[value.datatype]
+    if datatype.is_bytes:
+        return decode_bytes(value.data, count, value.name)
+    if len(value.data) != count * datatype.itemsize:
+        raise ValueError(f"{len(value.data)} bytes for {count} elements")
+    return np.frombuffer(value.data, datatype.numpy)
+
+
+def _bits(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return array.view(np.uint8).reshape(array.size, array.itemsize)
+
+
+def _shown(element: Any) -> str:
+    text = repr(element) if isinstance(element, bytes) else str(element)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
 def http_outputs(body: bytes, header_length: int) -> dict[str, TensorValue]:

@@ -6,7 +6,6 @@ import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -50,6 +49,9 @@ class AgentDirectory:
 
     @staticmethod
     def _offered(name: str) -> Callable[[], Agent] | None:
+        # It takes more memory than all agents, and few models have one from a package.
+        from importlib.metadata import entry_points
+
         for entry in entry_points(group=ENTRY_POINTS, name=name):
             try:
                 kind: Callable[[], Agent] = entry.load()

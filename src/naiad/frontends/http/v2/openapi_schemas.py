@@ -81,6 +81,14 @@ SCHEMAS: Final[dict[str, Any]] = {
         outputs=_list(_TENSOR),
     ),
     "ModelConfig": _object(("name",), name=_TEXT),
+    "WrittenConfig": _object(
+        ("version", "file", "lines", "written", "completed"),
+        version=_TEXT,
+        file={"type": ["string", "null"]},
+        lines={"type": "object", "additionalProperties": _COUNT},
+        written=_ref("ModelConfig"),
+        completed=_ref("ModelConfig"),
+    ),
     "Statistics": _object(
         ("model_stats",),
         model_stats=_list(
@@ -144,6 +152,7 @@ _RESPONSES: Final = (
     (r"/v2", "ServerMetadata"),
     (r"/v2/models/\{model\}(?:/versions/\{version\})?", "ModelMetadata"),
     (r".*/config", "ModelConfig"),
+    (r".*/config/written", "WrittenConfig"),
     (r"/v2/models/.*stats", "Statistics"),
     (r"/v2/repository.*/index", "Index"),
     (r".*sharedmemory.*/status", "Regions"),

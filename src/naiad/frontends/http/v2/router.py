@@ -72,6 +72,7 @@ ROUTES: tuple[Route, ...] = (
     make_route("GET", "/v2/models/stats", statistics.all_models),
     make_route("GET", _MODEL + "/stats", statistics.one_model),
     make_route("GET", _MODEL + "/config", metadata.config),
+    make_route("GET", _MODEL + "/config/written", metadata.written_config),
     make_route("GET", _MODEL, metadata.model),
     make_route("POST", r"/v2/repository(?:/[^/]+)?/index", repository.index),
     make_route("POST", r"/v2/repository/models/(?P<model>[^/]++)/load", repository.load),

@@ -11,16 +11,16 @@ from naiad.perf.steps import ModelDescription, Step
 from naiad.perf.target.http_channel import HttpChannel
 from naiad.perf.target.http_response import HttpResponseReader
 from naiad.perf.target.protocol import ClientChannel, Poller, Problem, ResponseListener, TargetError
+from naiad.perf.target.services.body_service import BodyService, BodyStep
 from naiad.perf.target.services.event_channel import EventChannel
 from naiad.perf.target.services.generated_text import GENERATE_STREAM, error_text, output_counter, whole_tokens
-from naiad.perf.target.services.http_service import BodyStep, HttpService
 from naiad.perf.transfer import TransferTimes
 
 _PORT: Final = 8000
 _MAX_TEXT: Final = 300
 
 
-class OpenAiTarget(HttpService):
+class OpenAiTarget(BodyService):
     """An endpoint that takes the payloads of the input data as they are."""
 
     def __init__(self, settings: TargetSettings) -> None:

@@ -30,7 +30,7 @@ class BodyStep:
         raise TargetError("the service has no sequences")
 
 
-class HttpService:
+class BodyService:
     """The base of services whose requests are bodies over HTTP, and who keep no counts.
 
     Raises:
