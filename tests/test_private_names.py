@@ -17,6 +17,7 @@ DOCUMENTED = {"_asdict", "_fields", "_make", "_replace"}
 LEFT = {
     ("execution/instances/test_model_instance.py", "_queue"): "a batch is run past the queue, which must not see it",
     ("execution/instances/test_model_instance.py", "_responder"): "the same: its requests are counted by hand",
+    ("backends/frameworks/test_torch_aoti.py", "_inductor"): "the name under which torch documents AOTInductor",
     ("backends/openvino/test_settings.py", "_request"): "properties of the compiled model, which OpenVINO alone tells",
     ("support/openvino_backend.py", "_request"): "the same",
     ("backends/tensorflow/test_settings.py", "_CPU_INFO"): "the file in which the system tells what a processor has",

@@ -40,9 +40,6 @@ output [ { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }, { name: "C" data_type:
 batch_input [ { kind: BATCH_ACCUMULATED_ELEMENT_COUNT target_name: "I" data_type: TYPE_INT32 source_input: "X" } ]
 batch_output [ { kind: BATCH_SCATTER_WITH_INPUT_SHAPE target_name: "Y" source_input: "X" } ]
 """
-# A process for each load takes long where a framework does. What these tests say of the model has nothing to do with
-# the number of processes, and a shared process does the same with one start.
-CHEAP = ("thread", "shared")
 
 
 def needs(*parts: str) -> Callable[[Test], Test]:
@@ -53,6 +50,12 @@ def needs(*parts: str) -> Callable[[Test], Test]:
         return test
 
     return mark
+
+
+def loads_more(test: Test) -> Test:
+    """A test with models of its own: in process mode each of them starts a process, which imports the framework."""
+    test.loads_more = True  # type: ignore[attr-defined]
+    return test
 
 
 def only(*modes: str) -> Callable[[Test], Test]:
@@ -75,12 +78,13 @@ class FrameworkContract:
         framework, test = self.framework, metafunc.function
         missing = [part for part in getattr(test, "needs", ()) if part in framework.lacks]
         reason = "; ".join(f"{framework.name} lacks {part}: {framework.lacks[part]}" for part in missing)
-        marks = pytest.mark.skip(reason=reason) if missing else ()
-        modes = [mode for mode in framework.modes if mode in getattr(test, "modes", framework.modes)]
-        if "served" in metafunc.fixturenames:
-            metafunc.parametrize("served", [pytest.param(m, marks=marks) for m in modes], indirect=True, scope="class")
-        if "mode" in metafunc.fixturenames:
-            metafunc.parametrize("mode", modes)
+        skipped = [pytest.mark.skip(reason=reason)] if missing else []
+        asked = [mode for mode in framework.modes if mode in getattr(test, "modes", framework.modes)]
+        more = bool(getattr(test, "loads_more", False))
+        modes = [mode for mode in asked if not (more and mode in framework.brief_modes)]
+        for name in {"served", "mode"} & set(metafunc.fixturenames):
+            found = [pytest.param(m, marks=[*skipped, *_pace(framework, m, more)]) for m in modes]
+            metafunc.parametrize(name, found, indirect=name == "served", scope="class" if name == "served" else None)
         if "damage" in metafunc.fixturenames:
             metafunc.parametrize("damage", sorted(framework.broken))
         if "group" in metafunc.fixturenames:
@@ -108,25 +112,31 @@ class FrameworkContract:
             assert described(found.output) == [(t.name, t.wire, t.dims) for t in signature.outputs]
             self._assert_exact(served, "bare", signature, 1)
 
-    @only("thread", "shared")
+    @loads_more
     def test_files_that_do_not_load(self, served: FrameworkServer, damage: str) -> None:
-        self._assert_does_not_load(served, damage)
+        own = network(served)
+        done = served.framework.broken[damage]
+        model = f"broken_{damage}"
+        served.write(model, writes(served.framework))
+        # Else a version without its only file would be an empty folder.
+        (served.path(model).parent / "note.txt").write_text("not a model")
+        done.apply(served.path(model))
+        assert_says(served.load_error(model), done.words)
+        assert not served.is_ready(model)
+        served.wait_settled()
+        self._assert_exact(served, "network", own, 1)
 
-    @only("process")
-    def test_a_file_that_does_not_load_in_a_process(self, served: FrameworkServer) -> None:
-        self._assert_does_not_load(served, "garbage")
-
-    @only(*CHEAP)
+    @loads_more
     @needs("wrong_name")
     def test_a_name_that_is_not_in_the_model(self, served: FrameworkServer) -> None:
         self._assert_mismatch(served, "name", lambda t: Tensor("wrong", t.wire, t.dims))
 
-    @only(*CHEAP)
+    @loads_more
     @needs("wrong_datatype")
     def test_a_datatype_that_is_not_the_models(self, served: FrameworkServer) -> None:
         self._assert_mismatch(served, "datatype", lambda t: Tensor(t.name, "INT32", t.dims))
 
-    @only(*CHEAP)
+    @loads_more
     @needs("wrong_dims")
     def test_dims_that_are_not_the_models(self, served: FrameworkServer) -> None:
         self._assert_mismatch(served, "dims", lambda t: Tensor(t.name, t.wire, (*t.dims[:-1], t.dims[-1] + 1)))
@@ -205,7 +215,7 @@ class FrameworkContract:
 
     # Shapes and names
 
-    @only(*CHEAP)
+    @loads_more
     @needs("scalar")
     def test_scalars(self, served: FrameworkServer) -> None:
         assert served.framework.scalar
@@ -215,7 +225,7 @@ class FrameworkContract:
             found = served.infer("scalar", {x.name: np.full(shape, 1.5, np.float32)})
             assert same(found, {y.name: np.full(shape, 3, np.float32)})
 
-    @only(*CHEAP)
+    @loads_more
     @needs("identity", "odd_names")
     def test_odd_names(self, served: FrameworkServer) -> None:
         assert served.framework.identity
@@ -226,7 +236,7 @@ class FrameworkContract:
             assert same(found, {f"{name}_out": array for name, array in inputs.items()})
             assert len(found) == len(inputs)
 
-    @only(*CHEAP)
+    @loads_more
     @needs("ragged")
     def test_ragged_requests_run_together_where_that_is_configured(self, served: FrameworkServer) -> None:
         def write(path: Path) -> Signature:
@@ -343,7 +353,7 @@ class FrameworkContract:
     @pytest.mark.slow
     @pytest.mark.timeout(600)
     def test_reloads_do_not_grow_the_server(self, mode: str, tmp_path: Path) -> None:
-        """After 20 reloads of 280 KB of weights come 100; where each starts a process, 8 come after 2.
+        """After 20 reloads of 280 KB of weights come 100, unless the description of the framework says otherwise.
 
         With one arena for all threads: otherwise the allocator keeps some memory for each thread that loads, a few MiB
         in all.
@@ -359,26 +369,13 @@ class FrameworkContract:
                 served.unload("again")
                 return served.memory_bytes()
 
-            before, after = (2, 8) if mode == "process" else (20, 100)
+            before, after = self.framework.process_reloads if mode == "process" else self.framework.reloads
             first = max(reload() for _ in range(before))
             # Garbage is collected now and then.
             last = min([reload() for _ in range(after)][-5:])
             assert last <= 1.02 * first, f"{first / MIB:.1f} MiB became {last / MIB:.1f} MiB"
 
     # What the tests share
-
-    def _assert_does_not_load(self, served: FrameworkServer, damage: str) -> None:
-        own = network(served)
-        done = served.framework.broken[damage]
-        model = f"broken_{damage}"
-        served.write(model, writes(served.framework))
-        # Else a version without its only file would be an empty folder.
-        (served.path(model).parent / "note.txt").write_text("not a model")
-        done.apply(served.path(model))
-        assert_says(served.load_error(model), done.words)
-        assert not served.is_ready(model)
-        served.wait_settled()
-        self._assert_exact(served, "network", own, 1)
 
     def _assert_mismatch(self, served: FrameworkServer, what: str, change: Callable[[Tensor], Tensor]) -> None:
         own = network(served)
@@ -510,6 +507,13 @@ def _written(identity: Callable[[Path, Any], Signature], pairs: list[Pair], path
 def model_of(group: tuple[str, ...]) -> str:
     """The name of the identity of a group of datatypes."""
     return "identity_" + "_".join(group).lower()
+
+
+def _pace(framework: Framework, mode: str, loads_more: bool) -> list[pytest.MarkDecorator]:
+    slow = mode in framework.slow_modes or (loads_more and mode == "process")
+    # An import of five seconds takes a minute on a busy machine, and some tests wait for several.
+    patient = mode != "thread" and bool(framework.process_reloads_reason)
+    return [*([pytest.mark.slow] if slow else []), *([pytest.mark.timeout(600)] if patient else [])]
 
 
 def _group_name(group: tuple[str, ...]) -> str:

@@ -12,17 +12,19 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import tritonclient.grpc
 
 from naiad.backends import placement
 from naiad.backends.environments import interpreters
-from naiad.backends.environments.environment import resolve
+from naiad.backends.environments.environment import Environment, resolve
 from naiad.backends.out_of_process import server_packages
 from naiad.backends.out_of_process.model_environment import OLDEST, environment_request
 from naiad.errors import BackendUnavailableError, ModelLoadError
 from naiad.execution.worker.shared_process import SharedProcesses
-from naiad.testing import wait_until
+from naiad.testing import wait_until, write_model
 from support import onnx_models
 from support.backend_contract import config, context
+from support.config_texts import parameters
 from support.python_environments import make_venv, write_script
 from support.python_models import Client, client_of
 
@@ -30,6 +32,8 @@ pytest.importorskip("onnxruntime", reason="the extra 'onnx' is not installed")
 OWN = ".".join(map(str, sys.version_info[:2]))
 OLD = "1.20.1"
 """A version of ONNX Runtime that is on PyPI and not the one of the tests."""
+OLD_TREELITE = "4.6.1"
+"""The same for treelite."""
 OUT_OF_REACH = re.compile("Failed to establish|Connection|connection|Temporary failure|timed out|No matching distr")
 
 
@@ -218,22 +222,26 @@ def another_python() -> str:
     return OWN
 
 
+def made_or_skipped(folder: Path, wish: dict[str, str], cache: Path, what: str) -> Environment:
+    """The environment of a model, made before the server starts; the test is skipped where no index is in reach."""
+    try:
+        return resolve(folder, wish, {"environment-cache": str(cache)}, server_packages.DISTRIBUTIONS)
+    except ModelLoadError as error:
+        if OUT_OF_REACH.search(str(error)):
+            pytest.skip(f"{what} cannot be installed: {error}")
+        raise
+
+
 @pytest.mark.slow
 def test_two_versions_of_onnxruntime_serve_beside_each_other(tmp_path: Path) -> None:
     import onnxruntime
 
     python, cache = another_python(), tmp_path / "environments"
     wish = {"environment": "requirements.txt", "python": python}
-    settings = {"environment-cache": str(cache)}
     write_onnx(tmp_path / "models", "new")
     folder = write_onnx(tmp_path / "models", "old", execution="process", **wish)
     (folder / "requirements.txt").write_text(f"onnxruntime=={OLD}\n")
-    try:
-        made = resolve(folder, wish, settings, server_packages.DISTRIBUTIONS)
-    except ModelLoadError as error:
-        if OUT_OF_REACH.search(str(error)):
-            pytest.skip(f"onnxruntime {OLD} cannot be installed for Python {python}: {error}")
-        raise
+    made = made_or_skipped(folder, wish, cache, f"onnxruntime {OLD} for Python {python}")
     setting = f"--backend-config=onnxruntime,environment-cache={cache}"
     with client_of(tmp_path / "models", tmp_path / "log", setting) as client:
         for model in ("new", "old"):
@@ -248,3 +256,38 @@ def test_two_versions_of_onnxruntime_serve_beside_each_other(tmp_path: Path) -> 
         assert onnxruntime.__version__ != OLD
         x = np.arange(12, dtype=np.float32).reshape(4, 3)
         assert client.infer_array("new", x).tolist() == client.infer_array("old", x).tolist()
+
+
+@pytest.mark.slow
+def test_two_versions_of_treelite_serve_beside_each_other(tmp_path: Path) -> None:
+    """One file of LightGBM on both, and a checkpoint of the newer one, which is tried under the older one first."""
+    treelite = pytest.importorskip("treelite", reason="the extra 'fil' is not installed")
+    pytest.importorskip("lightgbm", reason="lightgbm is not installed")
+    from support import forest_models
+
+    booster = forest_models.lightgbm_model("regression", forest_models.NUMBER)
+    booster.save_model(tmp_path / "model.txt")
+    treelite.frontend.load_lightgbm_model(tmp_path / "model.txt").serialize(tmp_path / "checkpoint.tl")
+    wish = {"execution": "process", "environment": "$$TRITON_MODEL_DIRECTORY/../requirements.txt"}
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "requirements.txt").write_text(f"treelite=={OLD_TREELITE}\n")
+    for name, file, values in (
+        ("new", "model.txt", {}),
+        ("old", "model.txt", wish),
+        ("old_checkpoint", "checkpoint.tl", wish),
+    ):
+        text = f'backend: "fil" {parameters(**values)} instance_group {{ count: 1 kind: KIND_CPU }}'
+        write_model(tmp_path / "models", name, text, files={file: tmp_path / file})
+    cache = tmp_path / "environments"
+    made = made_or_skipped(tmp_path / "models" / "old", wish, cache, f"treelite {OLD_TREELITE}")
+    with client_of(tmp_path / "models", tmp_path / "log", f"--backend-config=fil,environment-cache={cache}") as client:
+        given = tritonclient.grpc.InferInput("input__0", forest_models.TESTED.shape, "FP32")
+        given.set_data_from_numpy(forest_models.TESTED)
+        for model in ("new", "old", "old_checkpoint"):
+            found = client.grpc.infer(model, [given]).as_numpy("output__0")
+            np.testing.assert_allclose(found[:, 0], booster.predict(forest_models.TESTED), rtol=1e-6, atol=1e-6)
+        assert {python_of(child) for child in client.children()} == {str(made.python)}
+        for model in ("old", "old_checkpoint"):
+            assert f"model '{model}' runs on treelite {OLD_TREELITE}, Python {OWN}" in client.server.log
+        assert "libtreelite" in Path(f"/proc/{client.server.process.pid}/maps").read_text()
+        assert treelite.__version__ != OLD_TREELITE

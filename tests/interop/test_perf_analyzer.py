@@ -1,19 +1,17 @@
-"""The official load generator sends its requests."""
+"""The official load generator: ``NAIAD_PERF_ANALYZER`` names it, or it is on the path. ``scripts/test`` installs it."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 
 from naiad.testing import RunningServer, serving
-from support.perf_analyzer import found_tool, run_tool
+from support.perf_analyzer import REQUEST_COUNT, found_tool, run, successes
 from support.python_models import DOUBLES, write_python_model
 
 REQUESTS = 2000
-REQUEST_COUNT = re.compile(r"^\s*Request count: (\d+)", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -34,17 +32,6 @@ def analyze(tool: str, server: RunningServer, model: str, *arguments: str, proto
     after = server.statistics(model)
     assert successes(after) - successes(before) >= REQUESTS
     assert after["inference_stats"]["fail"] == before["inference_stats"]["fail"]
-
-
-def run(command: list[str]) -> str:
-    """What it printed; it must succeed."""
-    finished = run_tool(command)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    return finished.stdout
-
-
-def successes(statistics: dict[str, dict[str, dict[str, int]]]) -> int:
-    return statistics["inference_stats"]["success"]["count"]
 
 
 WAYS = {
@@ -83,7 +70,6 @@ def test_answers_are_what_it_expects(tool: str, server: RunningServer, tmp_path:
     analyze(tool, server, "fixed", "--input-data", str(file), *WAYS[way])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_shared_memory(tool: str, tmp_path: Path, protocol: str) -> None:
     """Its inputs and outputs lie in regions that it registers itself."""

@@ -123,7 +123,7 @@ def test_every_combination_is_measured(tmp_path: Path, capsys: pytest.CaptureFix
         ["3", "1", "2"],
         ["3", "8", "failed:"],
     ]
-    assert lines[1].endswith("found -b 8 for model 'x', expected 1 to its max_batch_size of 4")
+    assert lines[1].endswith("can not specify batch size > 4 as that is the max_batch_size of the model")
     assert sorted(file.name for file in tmp_path.glob("*.csv")) == ["out-2-b1.csv", "out-3-b1.csv"]
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
+import signal
 import ssl
 import subprocess
 import sys
@@ -104,7 +104,7 @@ class Exchange(asyncio.Protocol):
         count = behaviour.inferences
         loop = asyncio.get_running_loop()
         if behaviour.end_after and count > behaviour.end_after:
-            os._exit(0)
+            signal.raise_signal(signal.SIGKILL)
         if behaviour.hang_up_after and count > behaviour.hang_up_after:
             self.transport.abort()
             return
@@ -155,7 +155,7 @@ async def serve(behaviour: Behaviour) -> None:
     print(server.sockets[0].getsockname()[1], flush=True)
     # Its end is noticed even if the test that started it is gone.
     await loop.run_in_executor(None, sys.stdin.read)
-    os._exit(0)
+    server.close()
 
 
 @contextmanager

@@ -29,10 +29,16 @@ def perf(argv: Sequence[str]) -> int:
         return 0
     try:
         settings = parse_perf(argv, os.environ)
+        if settings.compare:
+            return _compare(settings)
         return _sweep(settings, argv) if settings.sweep else _measure(settings, argv)[1]
     except PerfOptionError as error:
-        print(f"{error}\nRun 'naiad perf --help' for the options.", file=sys.stderr)
-        return EXIT_CODE
+        return _refuse(error)
+
+
+def _refuse(error: PerfOptionError) -> int:
+    print(f"{error}\nRun 'naiad perf --help' for the options.", file=sys.stderr)
+    return EXIT_CODE
 
 
 def _sweep(settings: PerfSettings, argv: Sequence[str]) -> int:
@@ -45,12 +51,28 @@ def _sweep(settings: PerfSettings, argv: Sequence[str]) -> int:
     for number, point in enumerate(points, 1):
         print(f"\n*** Sweep {number} of {len(points)}: {point_words(point)} ***\n", flush=True)
         run, failed = _measure(point, argv)
-        code = code or failed
+        code = FAILED if failed else code
         runs.append(SweepRun(point, run.report, run.failure))
         if run.report.is_interrupted:
             break
     print(f"\n{sweep_table(runs)}", end="")
     return code
+
+
+def _compare(settings: PerfSettings) -> int:
+    """Print how runs differ, from their JSON files."""
+    from naiad.perf.report.compare import compare_runs
+    from naiad.perf.report.json_file import ReportFileError
+
+    try:
+        print(compare_runs(settings), end="")
+    except ReportFileError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
+    except OSError as error:
+        print(f"error: {_unwritten(error)}", file=sys.stderr)
+        return FAILED
+    return 0
 
 
 def _measure(settings: PerfSettings, argv: Sequence[str]) -> tuple[PerfRun, int]:
@@ -61,14 +83,16 @@ def _measure(settings: PerfSettings, argv: Sequence[str]) -> tuple[PerfRun, int]
     from naiad.perf.run import PerfRun
     from naiad.perf.target.protocol import TargetError
 
-    progress = TextProgress()
+    progress = TextProgress(settings)
     run = PerfRun(settings, progress, argv)
     try:
         run.run()
+    except PerfOptionError as error:
+        run.failure = str(error).removeprefix("Error: ")
+        return run, _refuse(error)
     except (TargetError, PerfInputError) as error:
         run.failure = str(error)
-    if run.report.levels:
-        progress.finish()
+    progress.finish()
     problem = _write_files(run.report, run.settings)
     for text in filter(None, (run.failure, problem)):
         print(f"error: {text}", file=sys.stderr)
@@ -78,6 +102,7 @@ def _measure(settings: PerfSettings, argv: Sequence[str]) -> tuple[PerfRun, int]
 def _write_files(report: Report, settings: PerfSettings) -> str:
     """Write the files that were asked for, whatever was measured; what went wrong, if anything did."""
     from naiad.perf.report.csv_file import write_csv
+    from naiad.perf.report.html_file import write_html
     from naiad.perf.report.json_file import write_report
     from naiad.perf.report.profile_export import write_profile_export
 
@@ -91,6 +116,12 @@ def _write_files(report: Report, settings: PerfSettings) -> str:
             write_profile_export(report, output.profile_export_file)
         if output.json_file is not None:
             write_report(report, settings, output.json_file)
+        if output.html_file is not None:
+            write_html(report, settings, output.html_file)
     except OSError as error:
-        return f"cannot write '{error.filename}': {error.strerror}"
+        return _unwritten(error)
     return ""
+
+
+def _unwritten(error: OSError) -> str:
+    return f"cannot write '{error.filename}': {error.strerror}"

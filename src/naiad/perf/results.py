@@ -70,19 +70,19 @@ class ClientUsage:
 
     Attributes:
         cpu_cores: processor time of all of its processes over time passed.
-        waited_cores: time in which it could have run while other programs had the processors, over time passed.
         cores: how many of them could run: processes of the generator, or cores of the machine if fewer.
         cpu_us_per_request: its processor time for each request.
         loop_delay: how long an event that was ready waited until the generator took it.
         is_bottleneck: whether the figures say more about the generator than about the server.
+        waited_cores: time in which it could have run while other programs had the processors, over time passed.
     """
 
     cpu_cores: float = 0.0
-    waited_cores: float = 0.0
     cores: int = 1
     cpu_us_per_request: float = 0.0
     loop_delay: DurationHistogram = field(default_factory=DurationHistogram)
     is_bottleneck: bool = False
+    waited_cores: float = 0.0
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from naiad.perf.load.loads import LoadFactory
 from naiad.perf.load.observer import Observer
 from naiad.perf.load.search import search_levels, single_level
 from naiad.perf.measure.recorder import Recorder
+from naiad.perf.options import complete_settings
 from naiad.perf.placement import in_regions
 from naiad.perf.progress import Progress
 from naiad.perf.report.machine import machine_fingerprint
@@ -24,7 +26,7 @@ from naiad.perf.steps import ModelDescription, StepStream
 from naiad.perf.target.metrics import MetricsTarget, find_metrics
 from naiad.perf.target.open import at_service, loop_of, opened
 from naiad.perf.target.protocol import EncodedStep, PerfTarget, TargetError
-from naiad.perf.target.question import ask
+from naiad.perf.target.question import query
 
 # What Linux adds to each wait; with its usual 50 us no schedule is kept to better than that.
 _TIMER_SLACK = "/proc/self/timerslack_ns"
@@ -54,11 +56,13 @@ class PerfRun:
         Raises:
             TargetError: the server cannot be measured.
             PerfInputError: the input data do not fit the model.
+            PerfOptionError: the options do not fit the model.
             KeyboardInterrupt: the user stopped it twice.
         """
         _sharpen_timers()
         with opened(self.settings) as target:
             model = target.describe()
+            self.settings = complete_settings(self.settings, model)
             # Before that a Ctrl-C ends the process, as there is nothing to print.
             with _Interrupts(self._stop):
                 self._run(target, model)
@@ -72,6 +76,8 @@ class PerfRun:
         with in_regions(settings.input, target, model, streams) as placed:
             encoded = _encode(target, placed)
             self._warm_up(target, model, encoded)
+            if settings.target.trace:
+                target.change_trace(settings.target.trace)
             metrics, note = self._find_metrics(model)
             factory = LoadFactory(settings, target, model, encoded, _timestamps(placed))
             if settings.output.profile_export_file is not None:
@@ -83,7 +89,7 @@ class PerfRun:
         report.model, report.version = model.name, settings.target.version or model.version
         report.service_kind, report.protocol = settings.target.service_kind, target.protocol
         report.endpoint = target.endpoint
-        report.is_async = settings.target.streaming or bool(settings.target.is_async or model.is_sequence)
+        report.is_async = bool(settings.target.is_async)
         report.is_decoupled = model.is_decoupled
         report.machine = machine_fingerprint()
         self._progress.began(report, settings)
@@ -98,7 +104,7 @@ class PerfRun:
         what = f"the first request to the model '{model.name}' at {target.endpoint}"
         for number in range(1 + self.settings.measure.warmup_requests):
             self._stop_if_wanted()
-            took = ask(partial(target.open, places=1), request, what, None, self._waited, partial(loop_of, target))
+            took = query(partial(target.open, places=1), request, what, None, self._waited, partial(loop_of, target))
             if number == 0:
                 self.report.warmup_ns = took
                 self._progress.warmed_up(took / 1e9)
@@ -123,8 +129,14 @@ class PerfRun:
         plan = self.settings.load
         search = single_level(plan.levels.start) if plan.mode in _SINGLE else search_levels(plan)
         value: float | None = next(search)
+        # What is there now stays: a full collection over it would hold requests back.
+        gc.collect()
+        gc.freeze()
         while value is not None and not self._stop.is_wanted and not self.failure:
             result = self._measure_level(factory, target, metrics, factory.level(value))
+            if not result.windows:
+                # Stopped before there was anything to show.
+                return
             if note:
                 result.notes.append(note)
             self.report.levels.append(result)

@@ -19,7 +19,7 @@ from backends.contract import FrameworkContract, InstanceContract
 from naiad.backend_api.backend import Arrays
 from naiad.tensor.dtypes import BY_WIRE
 from support import tensorflow_models as models
-from support.framework import Damage, Framework, Pair, Signature, Tensor, damaged
+from support.framework import SLOW_IMPORT, Damage, Framework, Pair, Signature, Tensor, damaged
 
 v1 = models.v1
 # A process imports the framework for seconds; the contract of ONNX Runtime and TorchScript runs with --fast too.
@@ -128,6 +128,8 @@ class TestContract(FrameworkContract):
         ragged=ragged,
         failing=failing,
         failure=r"tensorflow: indices\[0,0\] = 99 is not in \[0, 4\)",
+        process_reloads=(2, 4),
+        process_reloads_reason=SLOW_IMPORT,
     )
 
 

@@ -71,6 +71,13 @@ def test_weights_of_safetensors_come_first(tmp_path: Path) -> None:
     assert "model.safetensors cannot be read" in refusal(path)
 
 
+def test_weights_in_the_old_format_of_torch(tmp_path: Path) -> None:
+    path = write(tmp_path, weights=False)
+    torch.save({"weight": WEIGHT}, tmp_path / "model.pt", _use_new_zipfile_serialization=False)
+    np.testing.assert_array_equal(answer(tmp_path / "model.pt"), EXPECTED)
+    assert path.is_file()
+
+
 def test_a_state_dict_named_as_the_model_finds_its_class(tmp_path: Path) -> None:
     """The reference's layout: model.pt is found first."""
     write(tmp_path)

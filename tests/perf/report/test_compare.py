@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from naiad.perf.report.compare import comparison_html, comparison_text, write_comparison_html
+from naiad.perf.report.compare import compare_runs, comparison_html, comparison_text, write_comparison_html
 from naiad.perf.report.comparison import Comparison, compare, read_comparison, run_names
 from naiad.perf.report.json_file import ReportFileError, write_report
 from naiad.perf.results import LevelResult, Report, Second, Usage
-from naiad.perf.settings import PerfSettings
+from naiad.perf.settings import OutputSettings, PerfSettings
 from support.html_pages import Page
 from support.perf_reports import level, report, window
 
@@ -113,6 +115,34 @@ def test_files_are_read(tmp_path: Path) -> None:
     assert found.names == ("a", "b")
     with pytest.raises(ReportFileError, match="cannot read"):
         read_comparison([tmp_path / "a.json", tmp_path / "c.json"])
+
+
+def test_all_files_of_a_comparison(tmp_path: Path) -> None:
+    write_report(report(measured(1, STEADY)), PerfSettings(), tmp_path / "a.json")
+    write_report(report(measured(1, faster(STEADY, 20)), measured(2, STEADY)), PerfSettings(), tmp_path / "b.json")
+    files = (tmp_path / "a.json", tmp_path / "b.json")
+    out = OutputSettings(csv_file=tmp_path / "c.csv", html_file=tmp_path / "c.html", json_file=tmp_path / "c.json")
+    text = compare_runs(PerfSettings(compare=files, output=out))
+    found = read_comparison(files)
+    assert text == comparison_text(found)
+    assert (tmp_path / "c.html").read_text() == comparison_html(found)
+    with (tmp_path / "c.csv").open() as lines:
+        rows = list(csv.DictReader(lines))
+    assert [(row["Run"], row["Load"], row["Level"], row["Inferences/Second"]) for row in rows] == [
+        ("a", "concurrency", "1", "100"),
+        ("b", "concurrency", "1", "120"),
+        ("b", "concurrency", "2", "100"),
+    ]
+    assert [row["Rate ratio"] for row in rows] == ["", "1.2", ""]
+    assert float(rows[1]["Rate p"]) < 0.001
+    read = json.loads((tmp_path / "c.json").read_text())
+    assert (read["schema"], read["schema_version"], read["runs"]) == ("naiad-perf-comparison", 1, ["a", "b"])
+    change = read["levels"][0]["runs"][1]["rate"]
+    assert (change["ratio"], change["is_significant"], change["seconds"]) == (pytest.approx(1.2), True, [8, 8])
+    assert read["levels"][1]["runs"][0]["rate"] is None
+    write_report(Report(), PerfSettings(), tmp_path / "a.json")
+    compare_runs(PerfSettings(compare=(tmp_path / "a.json",), output=out))
+    assert (tmp_path / "c.csv").read_text() == "Run\n"
 
 
 @pytest.mark.parametrize("runs", [1, 2, 12])

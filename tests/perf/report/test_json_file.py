@@ -33,7 +33,7 @@ def full_report() -> Report:
         errors=Counter({("HTTP 400", "bad"): 3, ("connection lost", ""): 1}),
         server=parts("outer", more={"composing": [parts("a"), parts("b", more={"cache_hits": 4})]}),
         usage=Usage("pid 7", 0.5, 10.25, 1000, {"GPU-a": 0.5}, {"GPU-a": 70.5}, {"GPU-a": 5}, {"GPU-a": 6}),
-        client=ClientUsage(0.9, 0.1, 2, 25.5, histogram([100]), True),
+        client=ClientUsage(0.9, 2, 25.5, histogram([100]), is_bottleneck=True, waited_cores=0.1),
         seconds=[Second(0.0, 50, 1, 250.5, 290, 299, 0.5, 1000, 0.25), Second(1.0, 50)],
     )
     unstable = level(2.5, full, LoadMode.REQUEST_RATE, 4, unstable_reason="rate", notes=["one", "two"])
@@ -115,8 +115,8 @@ def test_names_of_a_newer_version_are_passed_over_and_older_files_take_defaults(
 def test_files_that_are_no_report(tmp_path: Path) -> None:
     cases = {
         "absent": (None, "cannot read '.*/absent': No such file or directory"),
-        "text": ("hello", "is no JSON: .*expected a file of naiad perf --json-file"),
-        "list": ("[]", "is no report; expected a file of naiad perf --json-file"),
+        "text": ("hello", "is no JSON: .*expected a file of naiad perf --json"),
+        "list": ("[]", "is no report; expected a file of naiad perf --json"),
         "export": ('{"experiments":[]}', "is no report; it looks like a profile export; expected"),
     }
     for name, (content, error) in cases.items():

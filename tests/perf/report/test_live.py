@@ -5,22 +5,17 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import replace
 
 import pytest
 
 from naiad.perf.report.live import LiveState, LiveView, left_text, render, stability_text, window_line
 from naiad.perf.results import LoadLevel, LoadMode, Second
 from naiad.perf.settings import InputSettings, LoadPlan, MeasureSettings, PerfSettings, Range
-from support.perf_reports import level, window
+from support.perf_reports import level, report, window
 
 LATENCIES = [200 + number for number in range(100)]
 FOUR = LoadLevel(LoadMode.CONCURRENCY, 4)
-
-
-@dataclass(frozen=True)
-class Model:
-    name: str = "simple"
 
 
 def busy_state(**more: object) -> LiveState:
@@ -110,7 +105,7 @@ def test_a_line_of_a_log() -> None:
 
 def run_through(view: LiveView) -> None:
     """The stages of a run of one level."""
-    view.described(Model(), "127.0.0.1:8000")
+    view.began(report(endpoint="127.0.0.1:8000"), PerfSettings())
     for half in range(50):
         view.waiting(half / 2)
     view.warmed_up(24.5)
@@ -194,6 +189,10 @@ def test_how_many_levels_there_are(load: LoadPlan, count: int) -> None:
     settings = PerfSettings(
         input=InputSettings(batch_size=8), load=load, measure=MeasureSettings(total_requests=100, percentile=90)
     )
-    state = LiveView(settings, io.StringIO(), is_terminal=True).state
+    view = LiveView(settings, io.StringIO(), is_terminal=True)
+    before = view.state
+    view.began(report(), settings)
+    state = view.state
+    assert state == replace(before, model="simple")
     assert state.level_count == count
     assert (state.batch_size, state.percentile, state.window_limit) == (8, 90, 1)

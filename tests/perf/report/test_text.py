@@ -312,10 +312,11 @@ def test_errors_by_kind_most_frequent_first() -> None:
 
 def test_what_the_server_and_the_client_used() -> None:
     usage = Usage("pid 77", 1.5, 212.4, 191_000_000)
-    client = ClientUsage(0.97, 0.01, 1, 24.25, histogram([10, 2000]), is_bottleneck=True)
+    client = ClientUsage(0.97, 1, 24.25, histogram([10, 2000]), is_bottleneck=True, waited_cores=0.25)
     assert findings(level(1, window(LATENCIES, usage=usage, client=client))) == [
         "Server CPU: 1.50 cores, 212.4 usec per request, memory 182.2 MiB (from pid 77)",
         "Client CPU: 0.97 of 1 core, 24.2 usec per request; events waited for it p99 2000 usec",
+        "The client waited for a processor: 0.25 cores' worth went to other programs",
         "The client is the bottleneck: these figures are its limit, not the server's; --client-workers",
     ]
     assert findings(level(1, window(LATENCIES, usage=Usage(rss_bytes=900)))) == ["Server memory: 900 bytes"]

@@ -14,7 +14,7 @@ import pytest
 from backends.test_repeat_and_square import DECOUPLED, REPEAT
 from backends.test_sequence_backends import controls
 from backends.test_sequence_backends import write as write_sequence
-from naiad.perf.input.error import PerfInputError
+from naiad.perf.options import PerfOptionError
 from naiad.perf.results import LevelResult
 from naiad.perf.target.protocol import TargetError
 from support.perf_runs import RUN_S, measure, measure_level, run_command, started, wait_for_line, windows
@@ -136,7 +136,7 @@ def test_every_response_of_a_decoupled_model(models: Path, tmp_path: Path) -> No
 
 
 def test_a_decoupled_model_needs_streaming(models: Path) -> None:
-    with pytest.raises(TargetError, match=r"'repeat' is decoupled.*give --streaming"):
+    with pytest.raises(PerfOptionError, match=r"Decoupled models must be run with .*--streaming"):
         level_of(models, "repeat", "--shape", "IN:3", "--shape", "DELAY:3")
 
 
@@ -161,8 +161,9 @@ def test_errors_of_the_model_have_their_cause(models: Path, tmp_path: Path) -> N
         ("nowhere", (), TargetError, "cannot load the model 'nowhere' in this process: .*nowhere"),
         ("broken", (), TargetError, "cannot load the model 'broken' in this process: .*model.onnx"),
         ("at_once", ("-x", "7"), TargetError, "version 7 is not found"),
+        ("at_once", ("--trace-level", "TIMESTAMPS"), TargetError, "--trace-. need a server"),
         ("at_once", ("--shared-memory", "system"), TargetError, "--shared-memory has no use"),
-        ("at_once", ("-b", "9"), PerfInputError, "found -b 9"),
+        ("at_once", ("-b", "9"), PerfOptionError, "batch size > 8"),
     ],
 )
 def test_what_cannot_be_measured(
@@ -201,8 +202,8 @@ def test_the_command(models: Path) -> None:
 
 @pytest.mark.slow
 def test_interrupting_prints_what_there_is(models: Path) -> None:
-    with started(*options(models, "delayed"), "-p", 100, "-r", 1000, "-s", 0) as process:
-        wait_for_line(process, "Request concurrency: 1")
+    with started(*options(models, "delayed"), "--concurrency-range", "1:100", *windows(100)) as process:
+        wait_for_line(process, "p99 latency")
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=RUN_S)
     assert "The run was interrupted" in out

@@ -25,6 +25,7 @@ LIBRARIES: Final = ("tensorflow", "torch", "jax")
 """What Keras runs on, in the order in which it is chosen."""
 _CHOICE: Final = "KERAS_BACKEND"
 _HOME: Final = "KERAS_HOME"
+_64_BITS: Final = "JAX_ENABLE_X64"
 # The environment belongs to the whole process, and models load in several threads.
 _importing = threading.Lock()
 
@@ -43,7 +44,10 @@ def import_keras() -> Any:
             raise ModuleNotFoundError("No module named 'keras'", name="keras")
         try:
             with _environment():
-                return importlib.import_module("keras")
+                keras = importlib.import_module("keras")
+            if keras.backend.backend() == "jax":
+                _allow_64_bits()
+            return keras
         # ValueError is what Keras raises for the name of a library that it does not know.
         except (ImportError, OSError, ValueError) as error:
             # What is half imported would look imported to the next model.
@@ -51,6 +55,14 @@ def import_keras() -> Any:
             if isinstance(error, MissingPackageError):
                 raise
             raise MissingPackageError(first_line(error), _how_to_choose()) from error
+
+
+def _allow_64_bits() -> None:
+    """Let JAX compute with 64 bits, unless the environment says otherwise: it would cut INT64 and FP64 to 32."""
+    if not os.environ.get(_64_BITS):
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
 
 
 @contextmanager

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _COLOURS: Final = re.compile(r"\x1b\[\d*m")
-_IN_LAYER: Final = re.compile(r"Exception encountered when calling (\S+)\.\n+(.+)")
+# TensorFlow's text is a stack of its own calls, then the reason, then the node of the graph.
+_IN_GRAPH: Final = re.compile(r"^(?P<said>\S.*)\n\s*\[\[\{\{node (?P<place>[^}]+)\}\}\]\]", re.MULTILINE)
+_IN_LAYER: Final = re.compile(r"Exception encountered when calling (?P<place>\S+)\.\n+(?P<said>.+)")
 
 
 def load_model(keras: Any, model: str, path: Path) -> Any:
@@ -61,8 +63,8 @@ def on_processor(keras: Any) -> Any:
 def reason_of(error: Exception) -> str:
     """What Keras says, in a line: the kind of the error, its text, and the layer that it comes from."""
     text = _COLOURS.sub("", str(error)).strip()
-    found = _IN_LAYER.match(text)
-    said = f"{found[2]} (in {found[1]})" if found else text.partition("\n")[0]
+    found = _IN_LAYER.match(text) or _IN_GRAPH.search(text)
+    said = f"{found['said']} (in {found['place']})" if found else text.partition("\n")[0]
     return f"{type(error).__name__}: {said}"
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _COMPILED: Final = "data/aotinductor/"
 _FORMAT: Final = "archive_format"
+_PARALLEL: Final = b"#pragma omp parallel"
+_INDEX_CHECK: Final = b"index out of bounds"
 
 
 class FileKind(Enum):
@@ -35,6 +37,17 @@ def kind_of(path: Path) -> FileKind:
             return _kind(archive.namelist())
     except (OSError, zipfile.BadZipFile):
         return FileKind.UNKNOWN
+
+
+def ends_on_bad_index(package: Path) -> bool:
+    """Whether compiled code ends its process where an index is beyond a tensor, such as a token beyond a table.
+
+    Its loops throw, and nothing catches what is thrown inside a loop that OpenMP runs on threads. The package has the
+    source of its loops.
+    """
+    with zipfile.ZipFile(package) as archive:
+        sources = (archive.read(name) for name in archive.namelist() if name.endswith(".cpp"))
+        return any(_PARALLEL in source and _INDEX_CHECK in source for source in sources)
 
 
 def check_file(model: str, path: Path) -> None:

@@ -108,7 +108,8 @@ def _model_of(context: BackendContext, platform: str) -> TorchModel:
     if kind is FileKind.SOURCE:
         return EagerModel(context, context.model_path)
     source = context.model_path.with_suffix(".py")
-    if kind is FileKind.STATE and source.is_file():
+    # A file beside a class that is no archive is damaged, or of torch.save()'s old format.
+    if kind in (FileKind.STATE, FileKind.UNKNOWN) and source.is_file():
         return EagerModel(context, source)
     is_program = kind in (FileKind.EXPORTED, FileKind.COMPILED)
     wanted = platform or (_PROGRAM_PLATFORM if context.model_path.suffix == ".pt2" else _SCRIPT_PLATFORM)

@@ -25,6 +25,8 @@ log = logging.getLogger("naiad")
 
 COMPILE_S: Final = 1800.0
 """How long one compilation may take."""
+# Counts the ways of compiling: code that was made in an earlier one is not used.
+_MAKE: Final = 2
 _PROGRAM: Final = "naiad.backends.torch.compile_main"
 
 
@@ -85,7 +87,7 @@ def _digest(archive: Path) -> str:
 
     with archive.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256")
-    digest.update(repr((torch.__version__, platform.machine(), _processor())).encode())
+    digest.update(repr((_MAKE, torch.__version__, platform.machine(), _processor())).encode())
     return digest.hexdigest()[:32]
 
 

@@ -7,21 +7,28 @@ request. Arguments: the archive, and the package to write.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Any
+
+from naiad.backends.torch.archive import ends_on_bad_index
 
 
-def main() -> None:
-    """Compile ``argv[1]`` into ``argv[2]``."""
+def compile_archive(archive: str, package: str) -> None:
+    """Compile an archive into a package that survives wrong indices."""
+    # The threads of the instance that runs it, not those of this process.
+    _compile(archive, package, {"cpp.dynamic_threads": True})
+    if ends_on_bad_index(Path(package)):
+        # Slower where its loops are long, and a request with a wrong index gets an error.
+        _compile(archive, package, {"cpp.threads": 1})
+
+
+def _compile(archive: str, package: str, configs: dict[str, Any]) -> None:
     import torch
 
-    program = torch.export.load(sys.argv[1])
-    torch._inductor.aoti_compile_and_package(
-        program,
-        package_path=sys.argv[2],
-        # The threads of the instance that runs it, not those of this process. Without a pool of processes, which
-        # would gain little for one model.
-        inductor_configs={"cpp.dynamic_threads": True, "compile_threads": 1},
-    )
+    # Without a pool of processes, which would gain little for one model.
+    configs = {**configs, "compile_threads": 1}
+    torch._inductor.aoti_compile_and_package(torch.export.load(archive), package_path=package, inductor_configs=configs)
 
 
 if __name__ == "__main__":
-    main()
+    compile_archive(sys.argv[1], sys.argv[2])

@@ -13,7 +13,7 @@ from naiad.backends.shared.completion import complete
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.backends.shared.signature import ModelTensor, check_signature
 from naiad.backends.torch.aoti import load_package, package_signature, shape_guard
-from naiad.backends.torch.archive import FileKind, check_file, kind_of
+from naiad.backends.torch.archive import FileKind, check_file, ends_on_bad_index, kind_of
 from naiad.backends.torch.compile_cache import compiled_from, compiler, default_cache
 from naiad.backends.torch.exported import ExportedProgram, load_exported
 from naiad.backends.torch.flat_instance import FlatInstance, FlatPlan
@@ -33,6 +33,11 @@ CACHE_SETTING: Final = "compile-cache"
 # All numbers of rows up to here are tried; a program that refuses one of them mostly refuses a small one.
 _ROWS_TRIED: Final = 256
 _DEFAULT_BATCH: Final = 4
+_ENDS_ITS_PROCESS: Final = (
+    "model '%s': the code in %s ends its process when an index is beyond a tensor, such as a token beyond a table; "
+    "compile it with the inductor config cpp.threads=1, give the archive of torch.export instead, or write "
+    "execution=process"
+)
 
 
 class FlatModel(TorchModel):
@@ -111,6 +116,8 @@ class FlatModel(TorchModel):
             self._package = path
             self._signature = package_signature(model, path, load_package(model, path, None, 1))
             self._guard = shape_guard(self._signature.inputs)
+            if ends_on_bad_index(path):
+                log.warning(_ENDS_ITS_PROCESS, model, path)
             if self._guard is None:
                 log.warning("model '%s': %s does not say what inputs it takes, none are checked", model, path)
         else:

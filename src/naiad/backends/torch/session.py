@@ -78,7 +78,7 @@ def _named(error: BaseException, text: str) -> str:
 def _hint(path: Path) -> str:
     if zipfile.is_zipfile(path):
         return (
-            "a file written by torch.save() holds no program; export with torch.jit.trace(model, example) or "
-            "torch.jit.script(model), then .save()"
+            "a file written by torch.save() holds no program; put model.py with the model's class beside it, or export "
+            "with torch.jit.trace(model, example) or torch.jit.script(model), then .save()"
         )
     return "the file is damaged, cut short or not a TorchScript file; export or copy it again"

@@ -140,6 +140,8 @@ class LevelRun:
         return not is_stable(windows, settings.percentile, settings.stability_percentage)
 
     def _is_failing(self) -> bool:
+        if not self._windows:
+            return False
         last = self._windows[-1]
         return last.errors.total() > 0 and last.requests == 0
 
@@ -231,4 +233,7 @@ class LevelRun:
             return "stopped by the user"
         if self._loop.failure:
             return self._loop.failure
+        if self._is_failing():
+            (kind, cause), count = self._windows[-1].errors.most_common(1)[0]
+            return f"the last window has no success but {count} times {kind}: {cause}"
         return unstable_reason(self._windows, self._settings.percentile, self._settings.stability_percentage)

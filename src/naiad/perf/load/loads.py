@@ -22,7 +22,7 @@ from naiad.perf.results import LoadLevel, LoadMode
 from naiad.perf.settings import PerfSettings
 from naiad.perf.steps import ModelDescription
 from naiad.perf.target.loop import EpollLoop
-from naiad.perf.target.protocol import EncodedStep, PerfTarget
+from naiad.perf.target.protocol import EncodedStep, PerfTarget, TargetError
 
 
 class LoadFactory:
@@ -74,6 +74,8 @@ class LoadFactory:
             levels = plan.levels
             start, end, step = int(levels.start), int(levels.end), int(levels.step)
             return PeriodicLoad(loop, target, source, recorder, start, end, step, plan.request_period)
+        if level.mode is LoadMode.SESSION_CONCURRENCY:
+            raise TargetError("sessions are for services of the kind openai")
         schedule = self._schedule(level)
         if self._model.is_sequence:
             return SequenceOpenLoop(loop, target, source, recorder, schedule, plan.num_of_sequences)
@@ -82,7 +84,9 @@ class LoadFactory:
     def _source(self, recorder: Recorder) -> RequestSource:
         if not self._model.is_sequence:
             return StepCycle(self._encoded)
-        return SequenceSource(self._encoded, self._plan, recorder, is_given=bool(self._settings.input.paths))
+        # Without a length of its own, a sequence of the user's data is as long as it is.
+        is_given = bool(self._settings.input.paths) and "sequence-length" not in self._settings.given
+        return SequenceSource(self._encoded, self._plan, recorder, is_given=is_given)
 
     def _schedule(self, level: LoadLevel) -> Iterator[int]:
         schedule = self._endless_schedule(level)

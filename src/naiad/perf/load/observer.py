@@ -64,7 +64,7 @@ class SideQuestion:
         self._take = take
         self._channel = open_channel(self._poller, self)
 
-    def ask(self) -> None:
+    def query(self) -> None:
         """Send the request, unless the last one is still unanswered."""
         if not self.is_waiting and not self._poller.failure:
             self.is_waiting = True
@@ -97,7 +97,7 @@ class Observer:
         self._samples: list[MetricsSample] = []
         self._interval_ns = settings.metrics_interval_ms * 1_000_000
         self._next_ns = 0
-        self._asked = 0
+        self._marked = 0
         self._target = target
         self._statistics: SideQuestion | None = None
         request = target.statistics_request()
@@ -117,8 +117,8 @@ class Observer:
         """Note the server's counts, which tell the windows apart; ``finish`` says what was between."""
         self._marks.append((clock(), None))
         if self._statistics is not None and not self._statistics.is_waiting:
-            self._asked = len(self._marks) - 1
-            self._statistics.ask()
+            self._marked = len(self._marks) - 1
+            self._statistics.query()
         self.look()
 
     def look(self) -> None:
@@ -129,7 +129,7 @@ class Observer:
             if sample is not None:
                 self._samples.append(sample)
         elif self._metrics is not None:
-            self._metrics.ask()
+            self._metrics.query()
 
     def pump(self, now_ns: int) -> int:
         """Look when it is time; returns when to be called again."""
@@ -138,8 +138,8 @@ class Observer:
         return self._next_ns
 
     def _take_statistics(self, body: bytes, now_ns: int) -> None:
-        at_ns, _ = self._marks[self._asked]
-        self._marks[self._asked] = (at_ns, self._target.read_statistics(body))
+        at_ns, _ = self._marks[self._marked]
+        self._marks[self._marked] = (at_ns, self._target.read_statistics(body))
 
     def _take_metrics(self, body: bytes, now_ns: int) -> None:
         self._samples.append(read_metrics(body, now_ns))

@@ -21,9 +21,9 @@ class WatchedProcess:
         self._children: list[psutil.Process] = []
         self._ended_s = 0.0
         self._known: dict[int, float] = {}
-        self.find_children()
+        self.find_processes()
 
-    def find_children(self) -> None:
+    def find_processes(self) -> None:
         """Look for children that are new; it takes some milliseconds, so it is done between windows."""
         try:
             self._children = self._process.children(recursive=True)

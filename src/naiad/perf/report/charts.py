@@ -207,20 +207,20 @@ def _bands(axes: Axes, x: Scale) -> list[str]:
     return parts
 
 
-def _y_axis(ticks: Sequence[float], y: Scale, label: str, form: Formatter, right: float = _RIGHT) -> list[str]:
+def _y_axis(ticks: Sequence[float], y: Scale, label: str, formatter: Formatter, right: float = _RIGHT) -> list[str]:
     parts = [_turned(12, label)]
     for tick in ticks:
         at = y.place(tick)
         kind = "axis" if tick == ticks[0] else "grid"
         parts.append(f'<line class="{kind}" x1="{_LEFT}" x2="{WIDTH - right}" y1="{at:.1f}" y2="{at:.1f}"/>')
-        parts.append(f'<text class="tick end" x="{_LEFT - 8}" y="{at + 4:.1f}">{escape(form(tick))}</text>')
+        parts.append(f'<text class="tick end" x="{_LEFT - 8}" y="{at + 4:.1f}">{escape(formatter(tick))}</text>')
     return parts
 
 
-def _x_axis(ticks: Sequence[float], x: Scale, label: str, form: Formatter) -> list[str]:
+def _x_axis(ticks: Sequence[float], x: Scale, label: str, formatter: Formatter) -> list[str]:
     middle = (_LEFT + WIDTH - _RIGHT) / 2
     label_text = f'<text class="label" x="{middle:.1f}" y="{HEIGHT - 6}">{escape(label)}</text>'
-    return [label_text, *(_x_tick(x.place(tick), form(tick)) for tick in ticks)]
+    return [label_text, *(_x_tick(x.place(tick), formatter(tick)) for tick in ticks)]
 
 
 def _x_tick(at: float, text: str) -> str:

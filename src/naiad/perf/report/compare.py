@@ -8,7 +8,16 @@ from html import escape
 from pathlib import Path
 
 from naiad.perf.report.charts import Axes, Point, Series, legend, line_chart
-from naiad.perf.report.comparison import CAVEAT, METHOD, Comparison, LevelComparison, differences, verdict
+from naiad.perf.report.comparison import (
+    CAVEAT,
+    METHOD,
+    Comparison,
+    LevelComparison,
+    differences,
+    read_comparison,
+    verdict,
+)
+from naiad.perf.report.comparison_files import comparison_csv, comparison_json
 from naiad.perf.report.figures import level_name
 from naiad.perf.report.findings_text import size_text
 from naiad.perf.report.html_file import started_at
@@ -17,8 +26,26 @@ from naiad.perf.report.page import bullets, charts, figure, page, pairs, table
 from naiad.perf.report.scales import duration_text, duration_tick
 from naiad.perf.report.seconds import level_seconds
 from naiad.perf.results import LevelResult, Report
+from naiad.perf.settings import PerfSettings
 
 _HEADER = ("run", "inferences/s", "change", "p50", "p95", "change", "p99", "server CPU", "server RSS", "state")
+
+
+def compare_runs(settings: PerfSettings) -> str:
+    """Compare the files of ``--compare``, write the files that are asked for, and return the text for the terminal.
+
+    Raises:
+        ReportFileError: a file is no report.
+        OSError: a file cannot be written.
+    """
+    comparison, output = read_comparison(settings.compare), settings.output
+    if output.html_file is not None:
+        write_comparison_html(comparison, output.html_file)
+    if output.csv_file is not None:
+        output.csv_file.write_text(comparison_csv(comparison), encoding="utf-8")
+    if output.json_file is not None:
+        output.json_file.write_bytes(comparison_json(comparison))
+    return comparison_text(comparison)
 
 
 def comparison_text(comparison: Comparison) -> str:
@@ -136,9 +163,9 @@ def _overlays(comparison: Comparison) -> list[str]:
     rate_axes = level_axes(everything, "inferences per second")
     against = Axes("inferences per second", "p95 latency", y_format=duration_tick, may_show_ratios=True)
 
-    def overlay(x: Callable[[LevelResult], float], y: Callable[[LevelResult], float | None], form: Axes) -> str:
+    def overlay(x: Callable[[LevelResult], float], y: Callable[[LevelResult], float | None], shown: Axes) -> str:
         return line_chart(
-            [_series(comparison.names[run], run, by_run[run], x, y, form) for run in range(len(by_run))], form
+            [_series(comparison.names[run], run, by_run[run], x, y, shown) for run in range(len(by_run))], shown
         )
 
     found = [

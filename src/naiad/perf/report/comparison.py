@@ -80,7 +80,7 @@ class Comparison:
 
 
 def read_comparison(files: Sequence[Path]) -> Comparison:
-    """Read and compare the reports of ``--json-file``.
+    """Read and compare the reports of ``--json``.
 
     Raises:
         ReportFileError: a file is no report.

@@ -135,6 +135,7 @@ def _server_columns(server: ServerParts, outside_ns: float) -> Row:
 def _step_row(result: LevelResult, step: ServerParts) -> Row:
     """A step's row: its share of the ensemble's rate, and its parts as the server counted them."""
     server = result.merged.server
-    rate = result.inference_rate * step.inferences / server.inferences if server and server.inferences else 0.0
+    # Requests, not inferences: what a cache answers is no inference.
+    rate = result.inference_rate * step.successes / server.successes if server and server.successes else 0.0
     columns = _server_columns(step, server_averages(step).request)
     return {**_level(result), "Inferences/Second": six_digits(rate), "Client Send": "0", **columns, "Client Recv": "0"}

@@ -6,6 +6,8 @@ from naiad.perf.report.figures import level_name, level_names, six_digits, whole
 from naiad.perf.report.findings import batching_text, best_level, error_rate, largest_contributor, mean_batch
 from naiad.perf.results import LevelResult, Report, Usage, Window
 
+_WAITED = 0.05
+"""So much of the time may pass in waiting for a processor before it is worth a line."""
 _HIGH_PERCENTILES = (99.9, 99.99)
 
 
@@ -100,6 +102,10 @@ def _client_lines(window: Window) -> list[str]:
         lines.append(f"Client CPU: {client.cpu_cores:.2f} of {of}, {each}")
         if client.loop_delay.count:
             lines[-1] += f"; events waited for it p99 {whole_us(client.loop_delay.percentile(99))} usec"
+    if client.waited_cores >= _WAITED:
+        lines.append(
+            f"The client waited for a processor: {client.waited_cores:.2f} cores' worth went to other programs"
+        )
     if client.is_bottleneck:
         lines.append("The client is the bottleneck: these figures are its limit, not the server's; --client-workers")
     return lines

@@ -1,4 +1,4 @@
-"""The page of ``--html-file``: charts, a table, and what describes the run. It needs nothing from elsewhere."""
+"""The page of ``--html``: charts, a table, and what describes the run. It needs nothing from elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of ``--json-file``: everything that a run found, with what is needed to compare it with other runs.
+"""The file of ``--json``: everything that a run found, with what is needed to compare it with other runs.
 
 Names and units are those of ``naiad.perf.results``; docs/perf.md describes the file. ``figures`` of a level
 are there for readers who want numbers only: reading the file back takes the counts.
@@ -70,10 +70,10 @@ def read_report(file: Path) -> Report:
     except OSError as error:
         raise ReportFileError(f"cannot read '{file}': {error.strerror or error}") from None
     except orjson.JSONDecodeError as error:
-        raise ReportFileError(f"'{file}' is no JSON: {error}; expected a file of naiad perf --json-file") from None
+        raise ReportFileError(f"'{file}' is no JSON: {error}; expected a file of naiad perf --json") from None
     if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
         hint = "; it looks like a profile export" if isinstance(plain, dict) and "experiments" in plain else ""
-        raise ReportFileError(f"'{file}' is no report{hint}; expected a file of naiad perf --json-file")
+        raise ReportFileError(f"'{file}' is no report{hint}; expected a file of naiad perf --json")
     version = plain.get("schema_version")
     if not isinstance(version, int) or version > SCHEMA_VERSION:
         raise ReportFileError(

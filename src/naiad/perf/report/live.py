@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TextIO
+from typing import Final, TextIO
 
 from naiad.perf.report.figures import level_name, six_digits, stabilizing_ns
 from naiad.perf.report.scales import duration_text
-from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Second, Window
+from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Report, Second, Window
 from naiad.perf.settings import PerfSettings
 
 _STABLE_WINDOWS: Final = 3
@@ -17,15 +17,6 @@ _STABLE_WINDOWS: Final = 3
 _BAR: Final = 20
 _SPARKS: Final = "▁▂▃▄▅▆▇█"
 _RECENT: Final = 30
-
-
-class NamedModel(Protocol):
-    """What is shown of a model."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
 
 
 @dataclass(slots=True)
@@ -122,21 +113,16 @@ class LiveView:
 
     def __init__(self, settings: PerfSettings, stream: TextIO, *, is_terminal: bool) -> None:
         """Show on ``stream``; on a terminal as a block that is drawn anew, elsewhere as a line for each window."""
-        self.state = LiveState(
-            level_count=_level_count(settings),
-            batch_size=settings.input.batch_size,
-            percentile=settings.measure.percentile,
-            stability_percentage=settings.measure.stability_percentage,
-            window_limit=1 if settings.measure.total_requests else settings.measure.max_trials,
-        )
+        self.state = _first_state(settings)
         self._stream = stream
         self._is_terminal = is_terminal
         self._drawn = 0
         self._said_s = 0.0
 
-    def described(self, model: NamedModel, endpoint: str) -> None:
-        """The server has answered."""
-        self.state.model, self.state.endpoint = model.name, endpoint
+    def began(self, report: Report, settings: PerfSettings) -> None:
+        """The server has described the model, and the settings are complete."""
+        self.state = _first_state(settings)
+        self.state.model, self.state.endpoint = report.model, report.endpoint
         self._draw()
 
     def waiting(self, seconds: float) -> None:
@@ -201,6 +187,17 @@ class LiveView:
         self._stream.write(up + "".join(f"{text}\n" for text in lines))
         self._stream.flush()
         self._drawn = len(lines)
+
+
+def _first_state(settings: PerfSettings) -> LiveState:
+    measure = settings.measure
+    return LiveState(
+        level_count=_level_count(settings),
+        batch_size=settings.input.batch_size,
+        percentile=measure.percentile,
+        stability_percentage=measure.stability_percentage,
+        window_limit=1 if measure.total_requests else measure.max_trials,
+    )
 
 
 def _level_count(settings: PerfSettings) -> int:

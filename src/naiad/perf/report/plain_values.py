@@ -53,11 +53,11 @@ def from_plain(annotation: Any, value: Any, where: str) -> Any:
         return from_plain(next(part for part in get_args(annotation) if part is not types.NoneType), value, where)
     if origin in (list, tuple):
         element = get_args(annotation)[0]
-        found = _expect(list, value, where)
+        found = _checked(list, value, where)
         return origin(from_plain(element, inner, f"{where}[{place}]") for place, inner in enumerate(found))
     if origin is dict:
         inner_type = get_args(annotation)[1]
-        found = _expect(dict, value, where)
+        found = _checked(dict, value, where)
         return {name: from_plain(inner_type, inner, f"{where}.{name}") for name, inner in found.items()}
     return _single(annotation, value, where)
 
@@ -65,16 +65,16 @@ def from_plain(annotation: Any, value: Any, where: str) -> Any:
 def _single(annotation: Any, value: Any, where: str) -> Any:
     try:
         if annotation is DurationHistogram:
-            return DurationHistogram.from_state(_expect(dict, value, where))
+            return DurationHistogram.from_state(_checked(dict, value, where))
         if get_origin(annotation) is Counter:
-            return Counter({tuple(map(str, key)): int(count) for *key, count in _expect(list, value, where)})
+            return Counter({tuple(map(str, key)): int(count) for *key, count in _checked(list, value, where)})
         if isinstance(annotation, type) and issubclass(annotation, Enum):
             return annotation(value)
     except PlainValueError:
         raise
     except (ValueError, TypeError, KeyError) as error:
         raise PlainValueError(f"{where}: cannot be read: {error}") from None
-    return _expect(annotation, value, where)
+    return _checked(annotation, value, where)
 
 
 _NAMES = {
@@ -87,7 +87,7 @@ _NAMES = {
 }
 
 
-def _expect(kind: Any, value: Any, where: str) -> Any:
+def _checked(kind: Any, value: Any, where: str) -> Any:
     if kind in (Any, object):
         return value
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -98,7 +98,7 @@ def _expect(kind: Any, value: Any, where: str) -> Any:
 
 
 def _data_class(kind: Any, value: Any, where: str) -> Any:
-    found = _expect(dict, value, where)
+    found = _checked(dict, value, where)
     hints = get_type_hints(kind)
     given = {}
     for field in fields(kind):

@@ -63,7 +63,7 @@ class GrpcCallsChannel(GrpcClientConnection):
     def call(self, place: CallPlace) -> None:
         """Begin the call of a place."""
         if not self.is_open or self._is_leaving or len(self._streams) >= self._max_streams:
-            self._hold(place)
+            self._keep_back(place)
             return
         request = place.request
         stream = self._next_stream
@@ -93,10 +93,18 @@ class GrpcCallsChannel(GrpcClientConnection):
         head = frames.encode_frame(frames.HEADERS, frames.END_HEADERS, stream, block)
         self._put(stream, head, message, ends_stream=True)
 
-    def _hold(self, place: CallPlace) -> None:
+    def _keep_back(self, place: CallPlace) -> None:
         """Keep a call until the connection can take it."""
         self._held.append(place)
         if not self._streams and (self._is_leaving or self._socket is None):
+            self.connect()
+
+    def _retry_above(self, last_stream: int) -> None:
+        for stream in [stream for stream in self._streams if stream > last_stream]:
+            place = self._streams.pop(stream)
+            if type(place) is CallPlace:
+                self._held.append(place)
+        if self._held and not self._streams:
             self.connect()
 
     def _ready(self) -> None:

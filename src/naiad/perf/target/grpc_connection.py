@@ -80,6 +80,7 @@ class GrpcClientConnection(SocketChannel):
         self._waiting: deque[WaitingData] = deque()
         self._consumed = 0
         self._is_leaving = False
+        self._farewell = ""
         self._decoder = Decoder()
         self._decoder.max_allowed_table_size = 0
         self._blocks: dict[bytes, dict[str, str]] = BoundedDict(_MAX_BLOCKS)
@@ -203,7 +204,7 @@ class GrpcClientConnection(SocketChannel):
         if data is None:
             return
         if not data:
-            self._lost("the server closed the connection")
+            self._lost(self._farewell or "the server closed the connection")
             return
         self._since = before
         try:
@@ -332,13 +333,13 @@ class GrpcClientConnection(SocketChannel):
         return self._block
 
     def _leave(self, payload: bytes) -> None:
-        code = int.from_bytes(payload[4:8], "big")
+        """The server ends the connection: what it has not begun is sent again on the next one."""
         self._is_leaving = True
+        code = int.from_bytes(payload[4:8], "big")
         if code:
             text = payload[8:].decode("utf-8", "replace")
             self._farewell = f"the server ended the connection with {_code_name(code)} {text}".rstrip()
-
-    _farewell = ""
+        self._retry_above(int.from_bytes(payload[:4], "big") & frames.MAX_STREAM_ID)
 
     def _take_in_flight(self) -> list[tuple[Place, int]]:
         now = clock()
@@ -352,6 +353,10 @@ class GrpcClientConnection(SocketChannel):
 
     def _ready(self) -> None:
         """Calls may start."""
+
+    def _retry_above(self, last_stream: int) -> None:
+        """Keep the requests of later streams for a new connection, and make it when nothing else is in flight."""
+        raise NotImplementedError
 
     def _data(self, stream: int, flags: int, payload: bytes, now: int) -> None:
         raise NotImplementedError

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from naiad.bounded_dict import BoundedDict
 from naiad.perf.steps import ModelDescription, Step, TensorValue
 from naiad.perf.target.protocol import TargetError
 from naiad.perf.target.region_calls import region_parameters
@@ -16,6 +17,7 @@ from naiad.wire.http2 import frames
 from naiad.wire.proto_fields import field, field_head, varint
 
 _LEVEL: Final = 6
+_MAX_IDS: Final = 1024
 _MASK: Final = 2**64 - 1
 # Fields of ModelInferRequest, its tensors and its parameters (the protocol's grpc_service.proto).
 _MODEL, _VERSION, _PARAMETERS, _INPUTS, _OUTPUTS, _RAW = 1, 2, 4, 5, 6, 7
@@ -65,6 +67,7 @@ class GrpcRequestWriter:
         self._start = field(_MODEL, model.name.encode()) + field(_VERSION, version.encode()) + given
         self._outputs = outputs
         self._compression = compression
+        self._ids: dict[int, bytes] = BoundedDict(_MAX_IDS)
 
     def place_outputs(self, places: Mapping[str, RegionRef]) -> None:
         """Have the outputs written to shared memory in all requests that are encoded from now on."""
@@ -80,6 +83,13 @@ class GrpcRequestWriter:
         datas = [value.data for value in step.inputs if value.region is None]
         raws = b"".join([part for data in datas for part in (field_head(_RAW, len(data)), data)])
         return EncodedGrpcStep(self, inputs + self._outputs + raws, step, index)
+
+    def sequence_id(self, sequence: int) -> bytes:
+        """The parameter that names a sequence."""
+        found = self._ids.get(sequence)
+        if found is None:
+            found = self._ids[sequence] = parameter_field("sequence_id", sequence)
+        return found
 
     def frame(self, rest: bytes, parameters: bytes) -> bytes:
         """A whole message with its prefix."""
@@ -103,11 +113,7 @@ class EncodedGrpcStep:
 
     def in_sequence(self, sequence: int, *, is_first: bool, is_last: bool) -> GrpcRequestBytes:
         """The step as a request of a sequence."""
-        parameters = (
-            parameter_field("sequence_id", sequence)
-            + parameter_field("sequence_start", is_first)
-            + parameter_field("sequence_end", is_last)
-        )
+        parameters = self._writer.sequence_id(sequence) + _PLACES[is_first, is_last]
         return GrpcRequestBytes(self._writer.frame(self._rest, parameters), self._index, self._step.expected)
 
 
@@ -142,3 +148,10 @@ def parameter_field(name: str, value: Any, number: int = _PARAMETERS) -> bytes:
     else:
         raise TargetError(f"the request parameter '{name}' is {value!r}, expected a bool, a number or a string")
     return field(number, field(_KEY, name.encode()) + field_head(_VALUE, len(choice)) + choice)
+
+
+_PLACES: Final = {
+    (is_first, is_last): parameter_field("sequence_start", is_first) + parameter_field("sequence_end", is_last)
+    for is_first in (False, True)
+    for is_last in (False, True)
+}

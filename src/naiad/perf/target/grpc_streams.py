@@ -47,7 +47,7 @@ class StreamPlace(Place):
         self.last_ns = 0
         self.problem = None
         self.request = request
-        self._channel.ask(self)
+        self._channel.send(self)
 
 
 class GrpcStreamsChannel(GrpcClientConnection):
@@ -83,16 +83,31 @@ class GrpcStreamsChannel(GrpcClientConnection):
                 place.stream = place.consumed = 0
                 place.received = b""
 
-    def ask(self, place: StreamPlace) -> None:
+    def send(self, place: StreamPlace) -> None:
         """Send the request of a place."""
         if not self.is_open or self._is_leaving or (not place.stream and len(self._streams) >= self._max_streams):
             self._held.append(place)
-            if self._socket is None:
-                self.connect()
+            self._replace_connection()
             return
         head = b"" if place.stream else self._open_stream(place)
         self._started.append(place.stream)
         self._put(place.stream, head, place.request.message, ends_stream=False)
+
+    def _replace_connection(self) -> None:
+        """Connect again when the connection is gone, or is ending and all requests wait for the next one."""
+        in_flight = sum(place.request is not None for place in self.places)
+        if self._socket is None or (self._is_leaving and in_flight == len(self._held)):
+            self.connect()
+
+    def _retry_above(self, last_stream: int) -> None:
+        for stream in [stream for stream in self._streams if stream > last_stream]:
+            place = self._streams[stream]
+            if type(place) is StreamPlace:
+                self._forget(place)
+                if place.request is not None:
+                    self._held.append(place)
+        if self._held:
+            self._replace_connection()
 
     def _open_stream(self, place: StreamPlace) -> bytes:
         place.stream, self._next_stream = self._next_stream, self._next_stream + 2
@@ -105,7 +120,7 @@ class GrpcStreamsChannel(GrpcClientConnection):
         held, self._held = self._held, []
         for place in held:
             if place.request is not None:
-                self.ask(place)
+                self.send(place)
 
     def _data(self, stream: int, flags: int, payload: bytes, now: int) -> None:
         place = self._streams.get(stream)
@@ -133,7 +148,10 @@ class GrpcStreamsChannel(GrpcClientConnection):
             return
         found = self._responses.get(message)
         if found is None:
-            found = read_stream_response(message)
+            try:
+                found = read_stream_response(message)
+            except (ValueError, IndexError) as error:
+                found = StreamResponse(f"it cannot be read: {error}", False, True, b"")
             if len(message) <= _CACHED_BYTES:
                 self._responses[message] = found
         if found.error:

@@ -17,9 +17,9 @@ from naiad.perf.target.address import reach, split_url
 from naiad.perf.target.grpc_calls import GrpcCallsChannel
 from naiad.perf.target.grpc_request import GrpcRequestBytes, GrpcRequestWriter
 from naiad.perf.target.grpc_streams import GrpcStreamsChannel
-from naiad.perf.target.model_text import read_description, read_parts
+from naiad.perf.target.model_text import read_description, read_parts, with_composing
 from naiad.perf.target.protocol import ClientChannel, Poller, Problem, ResponseListener, TargetError
-from naiad.perf.target.question import ask
+from naiad.perf.target.question import query
 from naiad.perf.target.region_calls import GrpcRegionCalls, RegionCalls
 from naiad.perf.target.tls import tls_context
 from naiad.perf.target.validation import KIND, find_difference, grpc_outputs
@@ -46,7 +46,7 @@ class KserveGrpcTarget:
         self._settings = settings
         self.is_streaming = settings.streaming
         secure, host, port, _ = split_url(settings.url, _DEFAULT_PORT)
-        self._address = reach(host, port, tls_context(settings, is_asked=secure))
+        self._address = reach(host, port, tls_context(settings, is_wanted=secure))
         self._scheme = "http" if self._address.tls is None else "https"
         self._model: ModelDescription | None = None
         self._writer: GrpcRequestWriter | None = None
@@ -63,11 +63,8 @@ class KserveGrpcTarget:
             TargetError: it does not answer, or has no such model.
         """
         settings = self._settings
-        model = self._model = self._describe(settings.model, settings.version)
-        if model.is_decoupled and not settings.streaming:
-            raise TargetError(
-                f"the model '{model.name}' is decoupled, so its responses come over streams: add --streaming"
-            )
+        described = self._describe(settings.model, settings.version)
+        model = self._model = with_composing(described, settings.bls_composing_models, self._describe)
         parameters = dict(settings.request_parameters)
         if settings.streaming:
             parameters[_EMPTY_FINAL] = True
@@ -86,18 +83,29 @@ class KserveGrpcTarget:
     def _call(self, method: str, name: str, version: str, what: str) -> dict[str, Any]:
         message = message_class(f"{method}Request")(name=name, version=version).SerializeToString()
         request = _question(message)
-        ask(partial(self._open_calls, method, 1), request, f"{what} at {self.endpoint}", _DESCRIBE_S)
+        query(partial(self._open_calls, method, 1), request, f"{what} at {self.endpoint}", _DESCRIBE_S)
         return _as_dict(f"{method}Response", request.body)
 
     def _send(self, method: str, message: bytes) -> None:
         what = f"the call {method} at {self.endpoint}"
-        ask(partial(self._open_calls, method, 1), _question(message), what, _DESCRIBE_S)
+        query(partial(self._open_calls, method, 1), _question(message), what, _DESCRIBE_S)
 
     def place_tensors(self, outputs: Mapping[str, RegionRef]) -> RegionCalls:
         """Have outputs written to regions; gives the calls that register them. ``describe`` comes first."""
         assert self._writer is not None, "describe comes before place_tensors"
         self._writer.place_outputs(outputs)
         return GrpcRegionCalls(self._send)
+
+    def change_trace(self, settings: Mapping[str, str]) -> None:
+        """Have the server trace the model.
+
+        Raises:
+            TargetError: it does not.
+        """
+        message = message_class("TraceSettingRequest")(model_name=self._settings.model)
+        for name, value in settings.items():
+            message.settings[name].value.extend(value.split(","))
+        self._send("TraceSetting", message.SerializeToString())
 
     def encode(self, step: Step, index: int) -> Any:
         """The bytes of a step; ``describe`` comes first."""

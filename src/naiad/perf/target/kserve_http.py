@@ -16,9 +16,9 @@ from naiad.perf.target.address import reach, split_url
 from naiad.perf.target.http_channel import HttpChannel
 from naiad.perf.target.http_request import HttpRequestBytes, HttpRequestWriter, request_head
 from naiad.perf.target.http_response import CODING, HEADER_LENGTH, HttpResponseReader
-from naiad.perf.target.model_text import read_description, read_parts
+from naiad.perf.target.model_text import read_description, read_parts, with_composing
 from naiad.perf.target.protocol import ClientChannel, Poller, Problem, ResponseListener, TargetError
-from naiad.perf.target.question import ask
+from naiad.perf.target.question import query
 from naiad.perf.target.region_calls import HttpRegionCalls, RegionCalls
 from naiad.perf.target.tls import tls_context
 from naiad.perf.target.validation import find_difference, http_outputs
@@ -46,10 +46,9 @@ class KserveHttpTarget:
         self._settings = settings
         self._inputs = inputs
         secure, host, port, self._base = split_url(settings.url, _DEFAULT_PORT)
-        self._address = reach(host, port, tls_context(settings, is_asked=secure))
+        self._address = reach(host, port, tls_context(settings, is_wanted=secure))
         self._model: ModelDescription | None = None
         self._writer: HttpRequestWriter | None = None
-        self._ask_for_config = True
 
     @property
     def endpoint(self) -> str:
@@ -62,7 +61,8 @@ class KserveHttpTarget:
         Raises:
             TargetError: it does not answer, or has no such model.
         """
-        self._model = self._describe(self._settings.model, self._settings.version)
+        described = self._describe(self._settings.model, self._settings.version)
+        self._model = with_composing(described, self._settings.bls_composing_models, self._describe)
         path = self._path(self._settings.model, self._settings.version) + "/infer"
         self._writer = HttpRequestWriter(
             self._model,
@@ -92,7 +92,7 @@ class KserveHttpTarget:
 
     def _get(self, path: str, what: str) -> Any:
         request = self._question(path)
-        ask(self.open_side, request, f"{what} at {self.endpoint}", DESCRIBE_S)
+        query(self.open_side, request, f"{what} at {self.endpoint}", DESCRIBE_S)
         try:
             return json.loads(request.body)
         except ValueError:
@@ -106,13 +106,23 @@ class KserveHttpTarget:
         head = request_head("POST", self._base + path, self._address.authority, self._settings.headers)
         lines = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
         request = HttpRequestBytes(head + lines + body, keeps_body=True)
-        ask(self.open_side, request, f"the call {path} at {self.endpoint}", DESCRIBE_S)
+        query(self.open_side, request, f"the call {path} at {self.endpoint}", DESCRIBE_S)
 
     def place_tensors(self, outputs: Mapping[str, RegionRef]) -> RegionCalls:
         """Have outputs written to regions; gives the calls that register them. ``describe`` comes first."""
         assert self._writer is not None, "describe comes before place_tensors"
         self._writer.place_outputs(outputs)
         return HttpRegionCalls(self._post)
+
+    def change_trace(self, settings: Mapping[str, str]) -> None:
+        """Have the server trace the model.
+
+        Raises:
+            TargetError: it does not.
+        """
+        body = {name: value.split(",") if name == "trace_level" else value for name, value in settings.items()}
+        path = f"/v2/models/{quote(self._settings.model, safe='')}/trace/setting"
+        self._post(path, json.dumps(body).encode())
 
     def encode(self, step: Step, index: int) -> Any:
         """The bytes of a step; ``describe`` comes first.

@@ -9,7 +9,7 @@ from naiad.perf.target.http_channel import HttpChannel
 from naiad.perf.target.http_request import HttpRequestBytes, request_head
 from naiad.perf.target.kserve_http import judge_response
 from naiad.perf.target.protocol import ClientChannel, Poller, ResponseListener, TargetError
-from naiad.perf.target.question import ask
+from naiad.perf.target.question import query
 
 _PORT: Final = 8002
 _LOOK_S: Final = 2.0
@@ -51,7 +51,7 @@ class MetricsTarget:
             TargetError: there is none.
         """
         request = self.request()
-        ask(self.open, request, f"the request for the metrics at {self.url}", _LOOK_S)
+        query(self.open, request, f"the request for the metrics at {self.url}", _LOOK_S)
         return request.body
 
 

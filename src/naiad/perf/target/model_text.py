@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from naiad.perf.results import ServerParts
 from naiad.perf.steps import ModelDescription, TensorDescription
+from naiad.perf.target.protocol import TargetError
+
+Describe = Callable[[str, str], ModelDescription]
+"""Asks the server for the model of a name and a version; raises ``TargetError`` when it has none."""
 
 
-def read_description(
-    metadata: Mapping[str, Any], config: Mapping[str, Any], describe: Callable[[str, str], ModelDescription]
-) -> ModelDescription:
+def read_description(metadata: Mapping[str, Any], config: Mapping[str, Any], describe: Describe) -> ModelDescription:
     """A model from its metadata and its configuration, which is empty where the server has none.
 
     Args:
@@ -35,20 +38,37 @@ def read_description(
     )
 
 
-def _is_any_sequence(config: Mapping[str, Any], describe: Callable[[str, str], ModelDescription]) -> bool:
+def _is_any_sequence(config: Mapping[str, Any], describe: Describe) -> bool:
     return any(model.is_sequence for model in _composing(config, describe))
 
 
-def _composing(
-    config: Mapping[str, Any], describe: Callable[[str, str], ModelDescription]
-) -> tuple[ModelDescription, ...]:
+def _composing(config: Mapping[str, Any], describe: Describe) -> tuple[ModelDescription, ...]:
     found: dict[tuple[str, str], ModelDescription] = {}
     for step in config.get("ensemble_scheduling", {}).get("step", []):
         version = int(step.get("model_version", -1))
         key = (str(step["model_name"]), "" if version < 0 else str(version))
         if key not in found:
-            found[key] = describe(*key)
+            found[key] = _described(*key, describe)
     return tuple(found.values())
+
+
+def _described(name: str, version: str, describe: Describe) -> ModelDescription:
+    """The model of a step, with its name alone where the server does not show it."""
+    try:
+        return describe(name, version)
+    except TargetError:
+        return ModelDescription(name, version, (), ())
+
+
+def with_composing(model: ModelDescription, given: Sequence[tuple[str, str]], describe: Describe) -> ModelDescription:
+    """The model with those that it calls by itself, which only the user knows by name and version.
+
+    Raises:
+        TargetError: the server has no such model.
+    """
+    known = {step.name for step in model.composing}
+    called = [describe(name, version) for name, version in given if name not in known]
+    return replace(model, composing=(*model.composing, *called))
 
 
 def _tensor(entry: Mapping[str, Any], configured: Mapping[str, Any], max_batch_size: int) -> TensorDescription:

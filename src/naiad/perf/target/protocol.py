@@ -167,6 +167,14 @@ class PerfTarget(Protocol):
         """
         ...
 
+    def change_trace(self, settings: Mapping[str, str]) -> None:
+        """Have the server trace the model, by the names and values of its trace settings.
+
+        Raises:
+            TargetError: it does not.
+        """
+        ...
+
     def encode(self, step: Step, index: int) -> EncodedStep:
         """The bytes of a step.
 

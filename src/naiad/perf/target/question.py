@@ -47,7 +47,7 @@ def wait_open(loop: EpollLoop, channels: list[ClientChannel], what: str) -> None
         raise TargetError(loop.failure)
 
 
-def ask(
+def query(
     open_channel: Callable[[Poller, ResponseListener], ClientChannel],
     request: Any,
     what: str,

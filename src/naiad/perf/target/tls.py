@@ -9,16 +9,16 @@ from naiad.perf.settings import TargetSettings
 from naiad.perf.target.protocol import TargetError
 
 
-def tls_context(settings: TargetSettings, *, is_asked: bool) -> ssl.SSLContext | None:
+def tls_context(settings: TargetSettings, *, is_wanted: bool) -> ssl.SSLContext | None:
     """The context for connections to the target; None where TLS is not asked for.
 
     Args:
-        is_asked: whether the url asks for it.
+        is_wanted: whether the url asks for it.
 
     Raises:
         TargetError: a file cannot be read.
     """
-    if not (settings.use_tls or is_asked):
+    if not (settings.use_tls or is_wanted):
         return None
     if settings.protocol == "grpc":
         context = _context(_first(settings.tls, "grpc_root_certifications_file"))

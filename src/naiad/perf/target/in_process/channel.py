@@ -97,11 +97,11 @@ class CountsPlace(Place):
         self._count = count
 
     def start(self, request: CountsRequest, began_ns: int, now_ns: int) -> None:
-        """Answer in the next turn."""
+        """Respond in the next turn."""
         self.request = request
-        self._loop.call_soon(self._answer)
+        self._loop.call_soon(self._respond)
 
-    def _answer(self) -> None:
+    def _respond(self) -> None:
         self.request.body = self._count()
         self._listener.completed(self, clock(), None)
 

@@ -79,11 +79,6 @@ class InProcessTarget:
         except NaiadError as error:
             self.close()
             raise TargetError(f"cannot load the model '{name}' in this process: {error}") from None
-        if self._description.is_decoupled and not self.is_streaming:
-            self.close()
-            raise TargetError(
-                f"the model '{name}' is decoupled: a request may have any number of responses; give --streaming"
-            )
         return self._description
 
     def _describe(self, name: str, version: str) -> ModelDescription:
@@ -99,6 +94,14 @@ class InProcessTarget:
             TargetError: the model does not take it.
         """
         return EngineStep(self._model, step, index, self._settings.request_parameters)
+
+    def change_trace(self, settings: Mapping[str, str]) -> None:
+        """Refuse traces.
+
+        Raises:
+            TargetError: always.
+        """
+        raise TargetError("--trace-* need a server: --service-kind=in_process writes no traces; leave them out")
 
     def place_tensors(self, outputs: Mapping[str, RegionRef]) -> RegionCalls:
         """Refuse shared memory.

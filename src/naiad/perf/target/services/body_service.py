@@ -44,7 +44,7 @@ class BodyService:
     def __init__(self, settings: TargetSettings, default_port: int) -> None:
         self._settings = settings
         secure, host, port, self._base = split_url(settings.url, default_port)
-        self._address = reach(host, port, tls_context(settings, is_asked=secure))
+        self._address = reach(host, port, tls_context(settings, is_wanted=secure))
 
     @property
     def endpoint(self) -> str:
@@ -70,6 +70,16 @@ class BodyService:
         """A question beside the load."""
         head = request_head("GET", self._base + path, self._address.authority, self._settings.headers)
         return HttpRequestBytes(head + b"\r\n", keeps_body=True)
+
+    def change_trace(self, settings: Mapping[str, str]) -> None:
+        """Refuse traces.
+
+        Raises:
+            TargetError: always.
+        """
+        raise TargetError(
+            f"--service-kind={self._settings.service_kind} has no traces; leave the options --trace-* out"
+        )
 
     def place_tensors(self, outputs: Mapping[str, RegionRef]) -> RegionCalls:
         """Refuse shared memory.
