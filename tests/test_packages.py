@@ -173,7 +173,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "perf.report": ("perf.histogram", "perf.results", "perf.settings"),
     "perf.target": (
         *("config.messages", "perf.histogram", "perf.results", "perf.settings", "perf.steps", "perf.transfer"),
-        *("server", "shared_memory", "tensor", "wire"),
+        *("perf.target.in_process", "shared_memory", "tensor", "wire"),
+    ),
+    "perf.target.in_process": (
+        *("config.export", "engine", "execution.model.interface", "perf.results", "perf.settings", "perf.steps"),
+        *("perf.target", "request", "server.embedded", "shared_memory", "tensor", "wire"),
     ),
     "perf.measure": ("perf.histogram", "perf.results", "perf.settings", "perf.transfer", "wire"),
     "perf.load": (

@@ -125,6 +125,7 @@ class Window:
     Attributes:
         began_ns: on the clock of ``time.time_ns``.
         delayed: requests that were sent later than the schedule wanted.
+        output_tokens: of language models: as their server counts them, or one for each event of a stream.
         latency: from the send of a request, or from the time at which the schedule wanted it sent, to its last
             response.
         first_response: from the same start to the first response; streams only.
@@ -141,6 +142,7 @@ class Window:
     sequences: int = 0
     delayed: int = 0
     sent: int = 0
+    output_tokens: int = 0
     latency: DurationHistogram = field(default_factory=DurationHistogram)
     first_response: DurationHistogram = field(default_factory=DurationHistogram)
     between_responses: DurationHistogram = field(default_factory=DurationHistogram)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 from collections.abc import Sequence
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -22,9 +23,8 @@ from naiad.perf.report.machine import machine_fingerprint
 from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Report, RequestRecord
 from naiad.perf.settings import PerfSettings
 from naiad.perf.steps import ModelDescription
-from naiad.perf.target.loop import EpollLoop
 from naiad.perf.target.metrics import MetricsTarget, find_metrics
-from naiad.perf.target.open import open_target
+from naiad.perf.target.open import at_service, loop_of, opened
 from naiad.perf.target.protocol import EncodedStep, PerfTarget, TargetError
 from naiad.perf.target.question import query
 from naiad.perf.workers.crew import Crew
@@ -43,7 +43,7 @@ class PerfRun:
     """
 
     def __init__(self, settings: PerfSettings, progress: Progress | None = None, command: Sequence[str] = ()) -> None:
-        self.settings = settings
+        self.settings = at_service(settings)
         self.report = Report(command=tuple(command))
         self.failure = ""
         self._progress = progress or Progress()
@@ -59,12 +59,12 @@ class PerfRun:
             KeyboardInterrupt: the user stopped it twice.
         """
         sharpen_timers()
-        target = open_target(self.settings)
-        model = target.describe()
-        self.settings = complete_settings(self.settings, model)
-        # Before that a Ctrl-C ends the process, as there is nothing to print.
-        with _Interrupts(self._stop):
-            self._run(target, model)
+        with opened(self.settings) as target:
+            model = target.describe()
+            self.settings = complete_settings(self.settings, model)
+            # Before that a Ctrl-C ends the process, as there is nothing to print.
+            with _Interrupts(self._stop):
+                self._run(target, model)
         self.report.is_interrupted = self._stop.is_wanted
         return self.report
 
@@ -104,7 +104,7 @@ class PerfRun:
         what = f"the first request to the model '{model.name}' at {target.endpoint}"
         for number in range(1 + self.settings.measure.warmup_requests):
             self._stop_if_wanted()
-            took = query(lambda poller, listener: target.open(poller, listener, 1), request, what, None, self._waited)
+            took = query(partial(target.open, places=1), request, what, None, self._waited, partial(loop_of, target))
             if number == 0:
                 self.report.warmup_ns = took
                 self._progress.warmed_up(took / 1e9)
@@ -155,7 +155,7 @@ class PerfRun:
         self, crew: Crew, target: PerfTarget, metrics: MetricsTarget | None, level: LoadLevel
     ) -> tuple[LevelResult, list[RequestRecord]]:
         settings = self.settings
-        with EpollLoop() as loop:
+        with loop_of(target) as loop:
             load = crew.open(loop, level)
             observer = Observer(loop, target, settings.measure, metrics)
             run = LevelRun(

@@ -8,7 +8,7 @@ from typing import Final
 from naiad.perf.results import ClientUsage, Second, ServerParts, Usage, Window
 
 _SUMS = (
-    *("requests", "responses", "sequences", "delayed", "sent"),
+    *("requests", "responses", "sequences", "delayed", "sent", "output_tokens"),
     *("send_ns", "wait_ns", "receive_ns"),
 )
 _HISTOGRAMS = ("latency", "first_response", "between_responses", "send_delay")

@@ -116,6 +116,7 @@ class Recorder:
         window.responses += self.responses if self._is_streaming else count
         window.sequences += self.sequences
         window.sent += self.sent
+        window.output_tokens += self.times.take_tokens()
         send_ns, receive_ns = self.times.take()
         window.send_ns += send_ns
         window.receive_ns += receive_ns

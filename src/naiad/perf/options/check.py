@@ -45,7 +45,7 @@ def _of_names(settings: PerfSettings) -> Iterator[str]:
 
 def _of_protocol(settings: PerfSettings) -> Iterator[str]:
     target = settings.target
-    if target.streaming and target.protocol != "grpc" and target.service_kind != "in_process":
+    if target.streaming and target.protocol != "grpc" and target.service_kind not in ("in_process", "openai"):
         yield "Streaming is only allowed with gRPC protocol and Triton C API."
     if "grpc-compression-algorithm" in settings.given and target.protocol != "grpc":
         yield "Using compression algorithm is only allowed with gRPC protocol."

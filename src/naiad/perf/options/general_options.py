@@ -42,7 +42,7 @@ GENERAL: Final = (
         PerfGroup.GENERAL,
         "What kind of service is measured: triton is any server of the KServe v2 protocol; in_process runs the model "
         "in this process, without a network, and triton_c_api is another name for it; openai is a service with the "
-        "API of OpenAI.",
+        "API of OpenAI; tfserving and torchserve are read, but refused when the run starts.",
         default="triton",
     ),
     PerfOption(
@@ -107,7 +107,8 @@ REQUEST: Final = (
         "target.streaming",
         flag(),
         PerfGroup.REQUEST,
-        "Send the requests over streams; gRPC and in_process only. Decoupled models need it.",
+        "Send the requests over streams, or read responses as streams of events; gRPC, in_process and openai only. "
+        "Decoupled models need it.",
     ),
     PerfOption(
         "",

@@ -144,6 +144,9 @@ def _client_lines(result: LevelResult, report: Report, settings: PerfSettings) -
     if report.is_decoupled:
         responses = _per_second(window.responses, window) * result.batch_size
         lines.append(f"Response Throughput: {six_digits(responses)} infer/sec")
+    if window.output_tokens:
+        tokens = six_digits(_per_second(window.output_tokens, window))
+        lines.append(f"Output token throughput: {tokens} tokens/sec")
     if settings.output.verbose:
         busy = window.client.cpu_cores / max(window.client.cores, 1) * 100
         lines.append(f"Avg client overhead: {busy:.2f}%")
@@ -171,6 +174,9 @@ def _latency_lines(window: Window, report: Report, settings: PerfSettings) -> li
         lines.append(f"Avg latency: {whole_us(latency.mean)} usec (standard deviation {deviation} usec)")
     for percent in reported_percentiles(percentile):
         lines.append(f"p{percent} latency: {whole_us(latency.percentile(percent))} usec")
+    if report.protocol == "in_process":
+        # Nothing is sent.
+        return lines
     return [*lines, _protocol_line(window, report, bool(settings.output.verbose))]
 
 

@@ -95,6 +95,7 @@ class HttpChannel(SocketChannel, Place):
             self._receiving_since = before
         try:
             if not reader.feed(data, keeps_body=request.keeps_body):
+                self.arrived(reader, now)
                 return
         except (BadResponseError, HttpError) as error:
             self.request = None
@@ -103,8 +104,12 @@ class HttpChannel(SocketChannel, Place):
             return
         self._end(request, now)
 
+    def arrived(self, reader: HttpResponseReader, now_ns: int) -> None:
+        """More of a response has arrived, and maybe all of it."""
+
     def _end(self, request: Any, now: int) -> None:
         reader = self._reader
+        self.arrived(reader, now)
         self._times.receive_ns += now - self._receiving_since
         self._losses = 0
         problem = self._judge(request, reader)

@@ -53,6 +53,13 @@ class HttpResponseReader:
         """Whether nothing of a response has been read since the last whole one."""
         return not (self._is_within or self._received)
 
+    @property
+    def arrived(self) -> bytearray:
+        """What has arrived of a body that is kept."""
+        if self._chunks is not None:
+            return self._chunks.body
+        return bytearray() if self.body is None else self.body
+
     def feed(self, data: bytes, *, keeps_body: bool) -> bool:
         """Take what has arrived; whether the response is whole.
 

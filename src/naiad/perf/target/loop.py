@@ -24,7 +24,10 @@ class EpollLoop:
     Attributes:
         failure: why the measurement cannot go on; empty while it can.
         delay: for each turn with events, how long its last event waited for the ones before it.
+        serves: whether the server that is measured runs on this loop as well.
     """
+
+    serves = False
 
     def __init__(self) -> None:
         self._epoll = select.epoll()

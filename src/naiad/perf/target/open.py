@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Protocol, runtime_checkable
+
 from naiad.perf.settings import PerfSettings
 from naiad.perf.target.kserve_grpc import KserveGrpcTarget
 from naiad.perf.target.kserve_http import KserveHttpTarget
+from naiad.perf.target.loop import EpollLoop
 from naiad.perf.target.protocol import PerfTarget, TargetError
+from naiad.perf.target.services.openai import OpenAiTarget
+
+
+@runtime_checkable
+class ServingTarget(Protocol):
+    """A target whose model runs in this process, on a loop of its own."""
+
+    def open_loop(self) -> EpollLoop:
+        """A loop that runs the model beside the load."""
+        ...
+
+    def close(self) -> None:
+        """Unload the model."""
+        ...
 
 
 def open_target(settings: PerfSettings) -> PerfTarget:
@@ -15,8 +36,42 @@ def open_target(settings: PerfSettings) -> PerfTarget:
         TargetError: it is not reached, or its kind is not known.
     """
     kind = settings.target.service_kind
+    if kind == "in_process":
+        # Imported here: no other service needs a whole server.
+        from naiad.perf.target.in_process.target import InProcessTarget
+
+        return InProcessTarget(settings.target)
+    if kind == "openai":
+        return OpenAiTarget(settings.target)
     if kind != "triton":
-        raise TargetError(f"services of the kind '{kind}' cannot be measured yet")
+        raise TargetError(
+            f"--service-kind={kind} is read, but naiad perf has no client for such a service; expected triton, "
+            "in_process or openai"
+        )
     if settings.target.protocol == "grpc":
         return KserveGrpcTarget(settings.target)
     return KserveHttpTarget(settings.target, settings.input)
+
+
+@contextmanager
+def opened(settings: PerfSettings) -> Iterator[PerfTarget]:
+    """The target while the block runs; errors as ``open_target``."""
+    target = open_target(settings)
+    try:
+        yield target
+    finally:
+        if isinstance(target, ServingTarget):
+            target.close()
+
+
+def loop_of(target: PerfTarget) -> EpollLoop:
+    """A loop for the load of a target."""
+    return target.open_loop() if isinstance(target, ServingTarget) else EpollLoop()
+
+
+def at_service(settings: PerfSettings) -> PerfSettings:
+    """The settings with what follows from the kind of the service: a model in this process is measured by its pid."""
+    measure = settings.measure
+    if settings.target.service_kind != "in_process" or measure.server_pid is not None:
+        return settings
+    return replace(settings, measure=replace(measure, server_pid=os.getpid()))

@@ -53,6 +53,7 @@ def query(
     what: str,
     limit_s: float | None,
     on_wait: Callable[[float], None] = lambda seconds: None,
+    open_loop: Callable[[], EpollLoop] = EpollLoop,
 ) -> int:
     """Send one request and wait for the end of its response, whose body is left in ``request.body``.
 
@@ -60,6 +61,7 @@ def query(
         what: begins the text of errors.
         limit_s: the longest wait in seconds; None for as long as it takes.
         on_wait: called about twice a second with the seconds so far.
+        open_loop: makes the loop that the channel needs.
 
     Returns:
         How long the response took in ns.
@@ -68,7 +70,7 @@ def query(
         TargetError: there was no response, or it is a failure.
     """
     questioner = Questioner()
-    with EpollLoop() as loop:
+    with open_loop() as loop:
         channel = open_channel(loop, questioner)
         wait_open(loop, [channel], what)
         began = time.monotonic_ns()

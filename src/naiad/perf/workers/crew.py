@@ -36,6 +36,7 @@ class Crew:
         self._factory = factory
         self._job = job
         self._is_streaming = is_streaming
+        self._is_apart = settings.target.service_kind != "in_process"
         self._wanted = settings.load.client_workers or 1
         self._may_grow = settings.load.client_workers == 0
         self._workers: list[Worker] = []
@@ -72,7 +73,8 @@ class Crew:
 
     def _count(self, level: LoadLevel) -> int:
         """How many processes have something to do at a level."""
-        if level.mode in _UNDIVIDED:
+        # A model that runs here is in no other process.
+        if level.mode in _UNDIVIDED or not self._is_apart:
             return 1
         most = self._wanted
         if level.mode is LoadMode.CONCURRENCY:

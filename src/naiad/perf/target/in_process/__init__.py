@@ -1,0 +1,1 @@
+"""A model that runs in the process of the load generator."""

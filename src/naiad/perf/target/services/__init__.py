@@ -1,0 +1,1 @@
+"""Services over HTTP whose protocol is not KServe v2."""

@@ -1,0 +1,102 @@
+"""Services with the API of OpenAI, and streams of the generate extension."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+from naiad.perf.settings import TargetSettings
+from naiad.perf.steps import ModelDescription, Step
+from naiad.perf.target.http_channel import HttpChannel
+from naiad.perf.target.http_response import HttpResponseReader
+from naiad.perf.target.protocol import ClientChannel, Poller, Problem, ResponseListener, TargetError
+from naiad.perf.target.services.body_service import BodyService, BodyStep
+from naiad.perf.target.services.event_channel import EventChannel
+from naiad.perf.target.services.generated_text import GENERATE_STREAM, error_text, output_counter, whole_tokens
+from naiad.perf.transfer import TransferTimes
+
+_PORT: Final = 8000
+_MAX_TEXT: Final = 300
+
+
+class OpenAiTarget(BodyService):
+    """An endpoint that takes the payloads of the input data as they are."""
+
+    def __init__(self, settings: TargetSettings) -> None:
+        """Reach the server.
+
+        Raises:
+            TargetError: it is not reached, or the streams of the endpoint have no known form.
+        """
+        self.is_streaming = settings.streaming
+        self._path = "/" + settings.endpoint.lstrip("/")
+        self._stream = output_counter(settings.endpoint)
+        if settings.streaming and self._stream is None:
+            raise TargetError(
+                f"--streaming cannot read the streams of '{settings.endpoint}': it knows those of chat/completions, "
+                "completions and generate_stream; leave it out, or correct --endpoint"
+            )
+        self._is_generate = settings.endpoint.rstrip("/").endswith(GENERATE_STREAM)
+        if self._is_generate and not settings.streaming:
+            raise TargetError(f"'{settings.endpoint}' answers with a stream: give --streaming")
+        super().__init__(settings, _PORT)
+
+    def describe(self) -> ModelDescription:
+        """The model, of which the API says nothing."""
+        return ModelDescription(self._settings.model, self._settings.version, (), ())
+
+    def encode(self, step: Step, index: int) -> BodyStep:
+        """The payload with what it lacks: the model's name, and whether a stream is wanted.
+
+        Raises:
+            TargetError: the payload asks for a stream and the options do not, or the other way round.
+        """
+        body = step.payload if self._is_generate else orjson.dumps(self._completed(orjson.loads(step.payload), index))
+        return BodyStep(self._post(self._path, body, index=index, keeps_body=True))
+
+    def _completed(self, payload: dict[str, Any], index: int) -> dict[str, Any]:
+        wanted = self._settings.streaming
+        if wanted:
+            payload.setdefault("stream", True)
+        if bool(payload.get("stream", False)) is not wanted:
+            fix = "leave out --streaming" if wanted else "give --streaming"
+            found = orjson.dumps(payload["stream"]).decode()
+            raise TargetError(f'the payload of step {index} has "stream": {found}: change it, or {fix}')
+        payload.setdefault("model", self._settings.model)
+        return payload
+
+    def open(self, poller: Poller, listener: ResponseListener, places: int) -> ClientChannel:
+        """A new channel with one place."""
+        channel: HttpChannel
+        if self.is_streaming and self._stream is not None:
+            channel = EventChannel(self._address, poller, listener, self._stream, judge_failure)
+        else:
+            channel = HttpChannel(self._address, poller, listener, WholeResponses(listener.times))
+        channel.connect()
+        return channel
+
+
+class WholeResponses:
+    """Judges responses that come as a whole, and counts their tokens."""
+
+    def __init__(self, times: TransferTimes) -> None:
+        self._times = times
+
+    def __call__(self, request: Any, reader: HttpResponseReader) -> Problem | None:
+        """What is wrong with a response; None for a right one."""
+        if reader.status != 200:
+            return judge_failure(request, reader)
+        tokens, problem = whole_tokens(bytes(reader.body or b""))
+        self._times.output_tokens += tokens
+        return problem
+
+
+def judge_failure(request: Any, reader: HttpResponseReader) -> Problem:
+    """The cause of a response that is no success, in the server's words."""
+    body = bytes(reader.body or b"")
+    try:
+        text = error_text(orjson.loads(body)["error"])
+    except (orjson.JSONDecodeError, LookupError, TypeError):
+        text = body[:_MAX_TEXT].decode("utf-8", "replace").strip() or "the response has no body"
+    return f"HTTP {reader.status}", text
