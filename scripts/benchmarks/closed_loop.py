@@ -1,28 +1,22 @@
-"""Callers in a closed loop on raw sockets: each sends its next request when it has the answer to the last one.
-
-Used where requests differ from one another, and in place of wrk where that is missing; run as a module it repeats one
-request and prints the result as the wrk script does.
-"""
+"""Calls that differ from one another, sent in a closed loop by `naiad perf`'s generator and judged one by one."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import json
 import re
-import sys
 import time
-from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from .crew import Crew, Tally, run_crew
+from naiad.perf.prepared import send_requests
+from naiad.perf.target.prepared_http import PreparedRequest, PreparedResponse
+from naiad.perf.target.protocol import Problem, TargetError
+
 from .figures import CaseError
+from .tally import Tally
 
-LENGTH = re.compile(rb"\r\ncontent-length:\s*(\d+)", re.IGNORECASE)
 HEADER_LENGTH = re.compile(rb"\r\ninference-header-content-length:\s*(\d+)", re.IGNORECASE)
-CLOSES = re.compile(rb"\r\nconnection:\s*close", re.IGNORECASE)
 SHOWN_CHARACTERS = 160
 
 
@@ -69,86 +63,45 @@ def run_calls(port: int, calls: Iterator[Call], connections: int, limit_seconds:
     """Send every call over ``connections`` connections and return what came of them.
 
     Raises:
-        CaseError: calls were still unanswered after ``limit_seconds``.
+        CaseError: nobody listens, the server ends all connections, or calls were still unanswered after
+            ``limit_seconds``.
     """
-    return run_crew(port, calls, _Caller, connections, limit_seconds)
+    tally, unjudged = Tally(), Counter[str]()
+    requests = (_request(call, tally, unjudged) for call in calls)
+    try:
+        found = send_requests(f"127.0.0.1:{port}", requests, connections, limit_seconds)
+    except TargetError as error:
+        raise CaseError(f"{error}; without an answer: {dict(+unjudged)}") from None
+    tally.latencies = found.latency
+    causes = [cause for (kind, cause) in found.errors if kind != WRONG]
+    for kind, number in (+unjudged).items():
+        tally.wrong[kind] += number
+        tally.problems.setdefault(kind, f"no answer: {'; '.join(causes)}")
+    return tally
 
 
-class _Caller(asyncio.Protocol):
-    transport: asyncio.Transport
-
-    def __init__(self, crew: Crew) -> None:
-        self.crew = crew
-        self.call: Call | None = None
-        self.received = bytearray()
-        self.sent = 0.0
-        self.finished = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport  # type: ignore[assignment]
-        self.crew.callers.add(self)
-        self.send_next()
-
-    def send_next(self) -> None:
-        self.call = call = next(self.crew.calls, None)
-        if call is None:
-            self.finished = True
-            self.transport.close()
-            return
-        self.sent = time.perf_counter()
-        self.transport.write(call.wire)
-
-    def data_received(self, data: bytes) -> None:
-        self.received += data
-        end = self.received.find(b"\r\n\r\n")
-        if end < 0 or self.call is None:
-            return
-        head = bytes(self.received[: end + 2])
-        length = LENGTH.search(head)
-        if length is None:
-            self.take(self.call, Answer(int(head[9:12]), 0, head), closes=True)
-            return
-        body_end = end + 4 + int(length[1])
-        if len(self.received) < body_end:
-            return
-        body = bytes(self.received[end + 4 : body_end])
-        mark = HEADER_LENGTH.search(head)
-        answer = Answer(int(head[9:12]), int(mark[1]) if mark else len(body), body)
-        del self.received[:body_end]
-        self.take(self.call, answer, closes=self.call.close or CLOSES.search(head) is not None)
-
-    def take(self, call: Call, answer: Answer, *, closes: bool) -> None:
-        self.crew.tally.latencies.append(time.perf_counter() - self.sent)
-        self.crew.tally.count(call.kind, self.judged(call, answer))
-        self.call = None
-        if closes:
-            self.transport.close()
-        else:
-            self.send_next()
-
-    def judged(self, call: Call, answer: Answer) -> str:
-        try:
-            return call.judge(answer)
-        except (CaseError, LookupError, TypeError, ValueError) as error:
-            return f"unreadable answer ({error!r}): {shown(answer.body)}"
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.crew.callers.discard(self)
-        if self.call is not None:
-            problem = f"connection lost without an answer ({exc or 'closed by the server'})"
-            self.crew.tally.count(self.call.kind, problem)
-            self.call = None
-        if not self.finished:
-            self.crew.connect()
-        self.crew.check_done()
+WRONG = "wrong answer"
 
 
-def repeat(wire: bytes, seconds: float) -> Iterator[Call]:
-    """The same request again and again until ``seconds`` have passed."""
-    call = Call("request", wire, expect_status(200))
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        yield call
+def _request(call: Call, tally: Tally, unjudged: Counter[str]) -> PreparedRequest:
+    unjudged[call.kind] += 1
+
+    def judge(response: PreparedResponse) -> Problem | None:
+        unjudged[call.kind] -= 1
+        problem = _judged(call, response)
+        tally.count(call.kind, problem)
+        return (WRONG, problem) if problem else None
+
+    return PreparedRequest(call.wire, judge, closes=call.close)
+
+
+def _judged(call: Call, response: PreparedResponse) -> str:
+    mark = HEADER_LENGTH.search(response.head)
+    answer = Answer(response.status, int(mark[1]) if mark else len(response.body), response.body)
+    try:
+        return call.judge(answer)
+    except (CaseError, LookupError, TypeError, ValueError) as error:
+        return f"unreadable answer ({error!r}): {shown(answer.body)}"
 
 
 def rate_of(port: int, wire: bytes, callers: int, requests: int, limit_seconds: float) -> float:
@@ -171,30 +124,3 @@ def rate_of(port: int, wire: bytes, callers: int, requests: int, limit_seconds: 
 def repeat_times(wire: bytes, times: int) -> Iterator[Call]:
     """The same request ``times`` times."""
     return itertools.repeat(Call("request", wire, expect_status(200)), times)
-
-
-def percentile_us(latencies: array[float], share: float) -> float:
-    """The latency in microseconds that ``share`` (0 to 1) of the sorted ``latencies`` do not exceed."""
-    return latencies[min(len(latencies) - 1, int(share * len(latencies)))] * 1e6
-
-
-def main() -> None:
-    """Repeat one request and print one JSON line: PORT CONNECTIONS SECONDS FILE."""
-    port, connections, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-    began = time.perf_counter()
-    tally = run_calls(port, repeat(Path(sys.argv[4]).read_bytes(), seconds), connections, seconds + 30)
-    elapsed = time.perf_counter() - began
-    latencies = array("d", sorted(tally.latencies))
-    result: dict[str, object] = {
-        "requests": tally.right.total(),
-        "seconds": elapsed,
-        "wrong": tally.wrong.total(),
-        "problem": tally.summary(),
-    }
-    if latencies:
-        result |= {f"p{p}_us": percentile_us(latencies, p / 100) for p in (50, 95, 99)}
-    print("RESULT " + json.dumps(result))
-
-
-if __name__ == "__main__":
-    main()

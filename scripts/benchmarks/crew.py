@@ -1,42 +1,16 @@
-"""A crew of callers with one list of calls: its connections, results and end.
-
-How a caller speaks to the server is its own matter: HTTP/1.1 in ``closed_loop``, gRPC in ``grpc_callers``.
-"""
+"""A crew of callers with one list of calls: its connections, results and end. For ``grpc_callers`` alone."""
 
 from __future__ import annotations
 
 import asyncio
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import uvloop
 
 from .figures import CaseError
-
-
-@dataclass(slots=True)
-class Tally:
-    """What came back: right and wrong answers by kind, each kind's first problem in words, latencies in seconds."""
-
-    right: Counter[str] = field(default_factory=Counter)
-    wrong: Counter[str] = field(default_factory=Counter)
-    problems: dict[str, str] = field(default_factory=dict)
-    latencies: array[float] = field(default_factory=lambda: array("d"))
-
-    def count(self, kind: str, problem: str) -> None:
-        """Count one call as right, or as wrong with its problem."""
-        if not problem:
-            self.right[kind] += 1
-            return
-        self.wrong[kind] += 1
-        self.problems.setdefault(kind, problem)
-
-    def summary(self) -> str:
-        """Every kind that went wrong: how often, and the first time in words; "" when nothing did."""
-        return "; ".join(f"{number} x {kind}: {self.problems[kind]}" for kind, number in self.wrong.items())
+from .tally import Tally
 
 
 class Caller(Protocol):

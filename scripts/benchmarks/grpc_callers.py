@@ -15,8 +15,9 @@ from enum import IntEnum
 
 from hpack import Decoder, Encoder
 
-from .crew import Crew, Tally, run_crew
+from .crew import Crew, run_crew
 from .grpc_request import framed
+from .tally import Tally
 
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
 HEADER_TABLE_SIZE = 1
@@ -196,7 +197,7 @@ class _GrpcCaller(asyncio.Protocol):
     def take(self, call: GrpcCall, problem: str) -> None:
         if self.call is not call:
             return
-        self.crew.tally.latencies.append(time.perf_counter() - self.sent)
+        self.crew.tally.latencies.add(int((time.perf_counter() - self.sent) * 1e9))
         self.crew.tally.count(call.kind, problem)
         self.call = None
         if call.close:

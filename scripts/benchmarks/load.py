@@ -67,8 +67,8 @@ class Load:
 
 
 def generator() -> str:
-    """Which load generator this machine has: ``wrk``, or the built-in one, which costs more processor time."""
-    return "wrk" if shutil.which("wrk") else "built-in asyncio callers"
+    """Which load generator this machine has: ``wrk``, or that of `naiad perf`, which costs more processor time."""
+    return "wrk" if shutil.which("wrk") else "naiad perf"
 
 
 def measure(server: Server, request: Request, connections: int, seconds: int, work: Path, *, pin: bool = True) -> Load:
@@ -80,7 +80,7 @@ def measure(server: Server, request: Request, connections: int, seconds: int, wo
     if shutil.which("wrk"):
         command = _wrk(server, request, connections, seconds, work)
     else:
-        command = _builtin(server, request, connections, seconds, work)
+        command = _naiad(server, request, connections, seconds, work)
     command = machine.on_core(command, machine.client_core() if pin else None)
     return _take(server, command, seconds, f"{connections} connections")
 
@@ -93,8 +93,7 @@ def measure_at(server: Server, request: Request, rate: int, connections: int, se
     Raises:
         CaseError: an answer was not a success, or never came.
     """
-    arguments = [str(server.port), str(connections), str(rate), str(seconds), str(_wire_file(request, work))]
-    command = [sys.executable, "-m", "benchmarks.open_loop", *arguments]
+    command = [*_naiad(server, request, connections, seconds, work), str(rate)]
     return _take(server, command, seconds, f"{rate} requests/s")
 
 
@@ -149,9 +148,9 @@ def _wrk(server: Server, request: Request, connections: int, seconds: int, work:
     return ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", str(script), address]
 
 
-def _builtin(server: Server, request: Request, connections: int, seconds: int, work: Path) -> list[str]:
+def _naiad(server: Server, request: Request, connections: int, seconds: int, work: Path) -> list[str]:
     arguments = [str(server.port), str(connections), str(seconds), str(_wire_file(request, work))]
-    return [sys.executable, "-m", "benchmarks.closed_loop", *arguments]
+    return [sys.executable, "-m", "benchmarks.naiad_load", *arguments]
 
 
 def _wire_file(request: Request, work: Path) -> Path:

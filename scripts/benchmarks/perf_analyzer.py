@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from .servers import Server
 from .settings import Settings
 
 ENVIRONMENT = "PERF_ANALYZER"
+NAIAD_PERF = (sys.executable, "-m", "naiad", "perf", "--no-collect-metrics")
+"""The program that takes the same options."""
 CALIBRATION_CALLS = 2_000
 GRACE_SECONDS = 15
 ATTEMPTS = 4

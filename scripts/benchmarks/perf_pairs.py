@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,14 +14,13 @@ import psutil
 
 from . import machine
 from .figures import CaseError
-from .perf_analyzer import GRACE_SECONDS, Question, Window, observe
+from .perf_analyzer import GRACE_SECONDS, NAIAD_PERF, Question, Window, observe
 from .rounds import alternate
 from .servers import GRPC, HTTP, Server
 from .settings import Settings
 
 OURS, THEIRS = "naiad perf", "perf_analyzer"
 PAIRS = 9
-COMMAND = (sys.executable, "-m", "naiad", "perf", "--no-collect-metrics")
 SERVICES = {"http": HTTP, "grpc": GRPC}
 LOOK_SECONDS = 0.02
 
@@ -56,7 +54,7 @@ def take_pairs(
     at = server.at(SERVICES[question.protocol])
     measures = {
         name: partial(observe, command, at, question, concurrency, settings.seconds, settings.work)
-        for name, command in ((OURS, COMMAND), (THEIRS, (str(tool),)))
+        for name, command in ((OURS, NAIAD_PERF), (THEIRS, (str(tool),)))
     }
     for measure in measures.values():
         measure()
@@ -72,7 +70,7 @@ def cost_of_client(
         CaseError: it failed, or a request did.
     """
     report = settings.work / f"perf-{time.monotonic_ns()}.json"
-    command = [*COMMAND, "-m", question.model, "-u", f"127.0.0.1:{server.at(SERVICES[question.protocol]).port}"]
+    command = [*NAIAD_PERF, "-m", question.model, "-u", f"127.0.0.1:{server.at(SERVICES[question.protocol]).port}"]
     command += ["-i", question.protocol, "--shape", f"INPUT0:{question.values}"]
     command += ["--concurrency-range", str(concurrency), "-p", str(settings.seconds * 1000), "-r", "3", "-s", "50"]
     command += ["--json", str(report), *options]

@@ -62,7 +62,7 @@ def measure(settings: Settings, servers: dict[str, Server], contest: Contest) ->
     """The figures of a contest over HTTP and over gRPC."""
     for protocol in SERVICES:
         question = Question(contest.model, contest.values, protocol, contest.in_regions)
-        tool = load_tool(settings, protocol)
+        tool = load_tool(settings)
         for server in servers.values():
             check(server, replace(question, in_regions=False), contest.answer(values(question)))
         for callers, wanted in contest.wanted.items():

@@ -1,15 +1,15 @@
-"""One measurement of a Python model: by perf_analyzer where there is one, else by wrk (HTTP) and h2load (gRPC).
+"""One measurement of a Python model: by perf_analyzer where there is one, else by `naiad perf`.
 
 Nothing is pinned, since a Python model has two processes at work and the load is a third; ``pinned`` measures the same
-with the load on a core of its own. The processor time of the server's process tree is divided by the number of
-inferences in the model's statistics.
+by wrk (HTTP) and h2load (gRPC) on a core of their own. The processor time of the server's process tree is divided by
+the number of inferences in the model's statistics.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,14 +18,13 @@ from typing import Literal, Protocol
 import numpy as np
 
 from . import load, machine, perf_analyzer
-from .closed_loop import percentile_us
 from .figures import CaseError
 from .grpc_request import INFER, PREFIX_BYTES, ask_unary, check_infer, infer_message, placed_message
 from .h2load import Fan, GrpcContender, logged_latencies, measure_grpc
 from .infer import Array, Request, ask, ask_well, binary_request, check_answer, json_request
 from .perf_analyzer import Question, Window
 from .regions import ELEMENT_BYTES, INPUT_REGION, OUTPUT_REGION, check_region, forget_answer, parameters
-from .rounds import alternate
+from .rounds import alternate, percentile_us
 from .servers import GRPC, HTTP, Server
 from .settings import Settings
 
@@ -62,13 +61,22 @@ class PerfAnalyzer:
 
     name = "perf_analyzer"
 
-    def __init__(self, tool: Path, work: Path) -> None:
-        self.tool = tool
+    def __init__(self, command: Sequence[str], work: Path) -> None:
+        self.command = command
         self.work = work
 
     def put(self, server: Server, question: Question, callers: int, seconds: int) -> Window:
         """Its own figures, taken over windows in which they are steady."""
-        return perf_analyzer.observe((str(self.tool),), server, question, callers, seconds, self.work)
+        return perf_analyzer.observe(self.command, server, question, callers, seconds, self.work)
+
+
+class NaiadPerf(PerfAnalyzer):
+    """`naiad perf`, which takes the same options and writes the same table."""
+
+    name = "naiad perf"
+
+    def __init__(self, work: Path) -> None:
+        super().__init__(perf_analyzer.NAIAD_PERF, work)
 
 
 class HttpCallers:
@@ -110,11 +118,11 @@ class GrpcCallers:
         return self.answer_bytes[key]
 
 
-def load_tool(settings: Settings, protocol: Wire) -> LoadTool:
-    """perf_analyzer if the run has one, else the generator for ``protocol``."""
+def load_tool(settings: Settings) -> LoadTool:
+    """perf_analyzer if the run has one, else `naiad perf`."""
     if (tool := perf_analyzer.named_tool(settings)) is not None:
-        return PerfAnalyzer(tool, settings.work)
-    return HttpCallers(settings.work) if protocol == "http" else GrpcCallers(settings.work)
+        return PerfAnalyzer((str(tool),), settings.work)
+    return NaiadPerf(settings.work)
 
 
 def values(question: Question) -> Array:

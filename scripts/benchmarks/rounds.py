@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -26,3 +27,8 @@ def median(samples: Sequence[T], key: Callable[[T], float]) -> float:
 def median_ratio(ours: Sequence[T], theirs: Sequence[T], key: Callable[[T], float]) -> float:
     """The median of the ratios ours / theirs, taken pair by pair."""
     return statistics.median(key(a) / key(b) for a, b in zip(ours, theirs, strict=True))
+
+
+def percentile_us(latencies: array[float], share: float) -> float:
+    """The latency in microseconds that ``share`` (0 to 1) of the sorted ``latencies``, in seconds, do not exceed."""
+    return latencies[min(len(latencies) - 1, int(share * len(latencies)))] * 1e6

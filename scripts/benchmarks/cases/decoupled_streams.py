@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
-import numpy as np
-
-from .. import machine
-from ..figures import Bound, Figure
-from ..grpc_request import infer_message
-from ..infer import Array
+from ..figures import Bound, CaseError, Figure
+from ..model_load import measure_model, refuse_errors
 from ..python_contest import OURS, THEIRS, contenders
 from ..python_models import add_decoupled, add_square
 from ..rounds import alternate, median, median_ratio
 from ..servers import GRPC, Server
 from ..settings import Settings
-from ..stream_callers import count_responses
 
 RESPONSES = 10
 CALLERS = (1, 8, 32)
@@ -36,41 +33,56 @@ def python(settings: Settings) -> Iterator[Figure]:
     """A Python model that sends ten responses to each request, in turns with the reference server."""
     repository = settings.work / "decoupled"
     add_decoupled(repository, "decoupled")
-    message = infer_message("decoupled", {"COUNT": _count()})
+    stream = _Streams("decoupled_python", "decoupled", _counts(settings, "COUNT"))
     with contenders(settings, repository) as servers:
-        yield from _measure(settings, servers, "decoupled_python", message)
+        yield from _measure(settings, servers, stream)
 
 
 def square(settings: Settings) -> Iterator[Figure]:
     """The built-in backend ``square``, whose responses cost nothing: what the server itself needs for one."""
     repository = settings.work / "square"
     add_square(repository, "square")
-    message = infer_message("square", {"IN": _count()})
+    stream = _Streams("decoupled_square", "square", _counts(settings, "IN"))
     without_reference = Settings(settings.work, settings.rounds, settings.seconds, settings.quick)
     with contenders(without_reference, repository) as servers:
-        yield from _measure(settings, servers, "decoupled_square", message)
+        yield from _measure(settings, servers, stream)
 
 
-def _count() -> Array:
-    return np.array([RESPONSES], np.int32)
+@dataclass(frozen=True, slots=True)
+class _Streams:
+    """What the figures are called, the model, and the file with its input."""
+
+    title: str
+    model: str
+    data: Path
 
 
-def _measure(settings: Settings, servers: dict[str, Server], title: str, message: bytes) -> Iterator[Figure]:
+def _counts(settings: Settings, tensor: str) -> Path:
+    file = settings.work / f"{tensor}.json"
+    file.write_text(json.dumps({"data": [{tensor: {"content": [RESPONSES], "shape": [1]}}]}))
+    return file
+
+
+def _measure(settings: Settings, servers: dict[str, Server], streams: _Streams) -> Iterator[Figure]:
     for callers in CALLERS:
         measures = {
-            name: partial(_sample, server.at(GRPC), message, callers, settings.seconds)
+            name: partial(_sample, server.at(GRPC), streams, callers, settings.seconds)
             for name, server in servers.items()
         }
         for measure in measures.values():
             measure()
         samples = alternate(settings.rounds, measures)
-        yield from _figures(f"{title}_{callers}", samples)
+        yield from _figures(f"{streams.title}_{callers}", samples)
 
 
-def _sample(server: Server, message: bytes, callers: int, seconds: float) -> _Sample:
-    before = machine.cpu_seconds(server.pid)
-    rate = count_responses(server.port, message, RESPONSES, callers, seconds)
-    return _Sample(rate, (machine.cpu_seconds(server.pid) - before) * 1e6 / (rate * seconds))
+def _sample(server: Server, streams: _Streams, callers: int, seconds: int) -> _Sample:
+    options = ("-i", "grpc", "--streaming", "--input-data", streams.data, "--concurrency-range", callers)
+    found = measure_model(server, streams.model, *options, "-p", seconds * 1000, "-r", 1)
+    refuse_errors(found, f"{server.name} with {callers} streams")
+    if abs(found.responses - found.requests * RESPONSES) > callers * RESPONSES:
+        got = f"{found.responses} responses to {found.requests} requests"
+        raise CaseError(f"{server.name}: {got}, expected {RESPONSES} to each")
+    return _Sample(found.responses / found.duration_s, (found.usage.cpu_us_per_request or 0.0) / RESPONSES)
 
 
 def _figures(name: str, samples: dict[str, list[_Sample]]) -> Iterator[Figure]:

@@ -9,11 +9,11 @@ import numpy as np
 
 from .. import machine, models
 from ..closed_loop import Call, expect_status, run_calls
-from ..crew import Tally
 from ..figures import Bound, CaseError, Figure
 from ..infer import Array, Request, binary_request, infer_path, json_request
 from ..servers import Server, naiad
 from ..settings import Settings
+from ..tally import Tally
 
 REQUESTS = 200_000
 QUICK_REQUESTS = 8_000

@@ -10,11 +10,11 @@ import numpy as np
 
 from .. import models
 from ..closed_loop import Answer, Call, expect_status, run_calls, shown
-from ..crew import Tally
 from ..figures import Bound, CaseError, Figure
 from ..infer import Array, Request, ask, binary_request, infer_path, json_request, read_outputs, with_header
 from ..servers import naiad
 from ..settings import Settings
+from ..tally import Tally
 
 MODEL = "picky"
 MAX_BATCH_SIZE = 16

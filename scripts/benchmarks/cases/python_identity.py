@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 
 from .. import python_models
 from ..figures import Figure
-from ..perf_analyzer import find_tool
 from ..python_contest import Contest, contenders, measure
 from ..settings import Settings
 
@@ -26,12 +25,7 @@ def image(settings: Settings) -> Iterator[Figure]:
 
 
 def image_in_regions(settings: Settings) -> Iterator[Figure]:
-    """600 KB each way through system shared memory.
-
-    Raises:
-        CaseSkippedError: there is no perf_analyzer, which registers it.
-    """
-    find_tool(settings)
+    """600 KB each way through system shared memory."""
     title = "python_600kb_shm"
     repository = settings.work / title
     python_models.add_python_identity(repository, MODEL)

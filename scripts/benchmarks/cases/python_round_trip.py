@@ -9,10 +9,9 @@ from functools import partial
 import uvloop
 
 from .. import python_models
-from ..closed_loop import percentile_us
 from ..figures import Figure
 from ..round_trip import measure_batches, measure_trips
-from ..rounds import alternate, median
+from ..rounds import alternate, median, percentile_us
 from ..settings import Settings
 
 ROWS = 16

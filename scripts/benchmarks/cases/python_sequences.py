@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from .. import python_models
 from ..figures import Bound, Figure
-from ..perf_analyzer import Question, find_tool
+from ..perf_analyzer import Question
 from ..python_contest import contenders, figures
-from ..python_load import PerfAnalyzer, compare
+from ..python_load import compare, load_tool
 from ..settings import Settings
 
 LENGTH = 20
@@ -17,12 +17,8 @@ WANTED = 1.5
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
-    """Sequences of 20 requests, one after the other from each caller.
-
-    Raises:
-        CaseSkippedError: there is no perf_analyzer, which sends them.
-    """
-    tool = PerfAnalyzer(find_tool(settings), settings.work)
+    """Sequences of 20 requests, one after the other from each caller."""
+    tool = load_tool(settings)
     repository = settings.work / "python_sequences"
     python_models.add_totals(repository)
     with contenders(settings, repository) as servers:

@@ -90,7 +90,7 @@ def _looks(settings: Settings, server: Server) -> Iterator[Memory]:
     time.sleep(SETTLE_SECONDS)
     yield look(server)
     for protocol, service in SERVICES.items():
-        tool = load_tool(settings, protocol)
+        tool = load_tool(settings)
         question = Question(MODEL, TEN_MB, protocol)
         tool.put(server.at(service), question, CALLERS, settings.seconds)
     yield look(server)

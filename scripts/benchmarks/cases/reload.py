@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+
+from naiad.perf.results import Window
 
 from .. import models
-from ..closed_loop import Call, expect_status, run_calls
 from ..control import EXPLICIT, load, try_load
-from ..crew import Tally
 from ..figures import Bound, CaseError, Figure
-from ..grpc_callers import GrpcCall, run_grpc_calls
-from ..grpc_request import INFER, check_infer, infer_message
+from ..grpc_request import check_infer, infer_message
 from ..infer import check_answer
+from ..model_load import measure_model
 from ..servers import GRPC, HTTP, Server, naiad
 from ..settings import Settings
 from .mlp import input_row, our_request
 
 RATE = 500
 """Requests a second over each of the two protocols."""
-CONNECTIONS = 8
 SECONDS, QUICK_SECONDS = 20, 3
-LIMIT_SECONDS = 60
 MODEL = "mlp"
-_C = TypeVar("_C")
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
@@ -41,36 +36,24 @@ def measure(settings: Settings) -> Iterator[Figure]:
         http = server.at(HTTP)
         check_answer(http.port, our_request(), "y", models.mlp_by_hand(input_row()))
         check_infer(server.port, message, "y", models.mlp_by_hand(input_row()))
-        calls = paced(Call("http", our_request().wire(), expect_status(200)), seconds)
-        grpc_calls = paced(GrpcCall("grpc", INFER, message), seconds)
-        began = time.monotonic()
-        tallies = [
-            threads.submit(run_calls, http.port, calls, CONNECTIONS, LIMIT_SECONDS),
-            threads.submit(run_grpc_calls, server.port, grpc_calls, CONNECTIONS, LIMIT_SECONDS),
+        options = ("--request-rate-range", RATE, "--request-count", seconds * RATE)
+        runs = [
+            threads.submit(measure_model, at, MODEL, "-i", protocol, *options)
+            for protocol, at in (("http", http), ("grpc", server))
         ]
-        loads = reload_until(lambda: all(tally.done() for tally in tallies), http, file)
-        taken = time.monotonic() - began
-        results = [tally.result() for tally in tallies]
-    yield from _figures(results, taken, f"{loads} loads, as many broken ones between them")
+        loads = reload_until(lambda: all(run.done() for run in runs), http, file)
+        windows = [run.result() for run in runs]
+    yield from _figures(windows, seconds, f"{loads} loads, as many broken ones between them")
 
 
-def _figures(tallies: list[Tally], seconds: float, what: str) -> Iterator[Figure]:
-    failed = sum(tally.wrong.total() for tally in tallies)
-    rate = sum(tally.right.total() for tally in tallies) / seconds
-    problems = "; ".join(filter(None, (tally.summary() for tally in tallies)))
+def _figures(windows: list[Window], seconds: int, what: str) -> Iterator[Figure]:
+    failed = sum(seconds * RATE - window.requests for window in windows)
+    rate = sum(window.request_rate for window in windows)
+    problems = "; ".join(f"{count} x {kind}: {cause}" for w in windows for (kind, cause), count in w.errors.items())
     yield Figure("reload_failed", failed, "requests", Bound("=", 0), problems or what)
     yield Figure("reload_rate", rate, "requests/s", note="answered right, over HTTP and gRPC together")
-    slowest = max(max(tally.latencies) for tally in tallies)
-    yield Figure("reload_slowest", slowest * 1000, "ms", note="the slowest answer, as its caller saw it")
-
-
-def paced(call: _C, seconds: float) -> Iterator[_C]:
-    """The same call ``RATE`` times a second."""
-    began = time.perf_counter()
-    for number in range(int(seconds * RATE)):
-        if (ahead := began + number / RATE - time.perf_counter()) > 0:
-            time.sleep(ahead)
-        yield call
+    slowest = max(window.latency.greatest for window in windows)
+    yield Figure("reload_slowest", slowest / 1e6, "ms", note="the slowest answer, from when its request was due")
 
 
 def reload_until(is_over: Callable[[], bool], server: Server, file: Path) -> int:

@@ -10,7 +10,7 @@ from naiad.perf.load.source import RequestSource
 from naiad.perf.measure.processor import ProcessorTime, processor_time
 from naiad.perf.measure.recorder import Recorder
 from naiad.perf.target.loop import EpollLoop
-from naiad.perf.target.protocol import ClientChannel, PerfTarget, Place, Problem
+from naiad.perf.target.protocol import ChannelOpener, ClientChannel, Place, Problem
 from naiad.perf.target.question import wait_open
 
 NEVER_NS: Final = 1 << 62
@@ -85,7 +85,7 @@ class Load:
 
     processes = 1
 
-    def __init__(self, loop: EpollLoop, target: PerfTarget, source: RequestSource, recorder: Recorder) -> None:
+    def __init__(self, loop: EpollLoop, target: ChannelOpener, source: RequestSource, recorder: Recorder) -> None:
         self.recorder = recorder
         self.times = recorder.times
         self.is_running = False

@@ -11,7 +11,7 @@ from naiad.perf.load.load import NEVER_NS, PLACES_PER_CHANNEL, Load, clock
 from naiad.perf.load.source import RequestSource
 from naiad.perf.measure.recorder import Recorder
 from naiad.perf.target.loop import EpollLoop
-from naiad.perf.target.protocol import PerfTarget, Place, Problem
+from naiad.perf.target.protocol import ChannelOpener, PerfTarget, Place, Problem
 
 FIRST_PLACES: Final = 16
 MAX_PLACES: Final = 4096
@@ -30,16 +30,18 @@ class OpenLoop(Load):
     Args:
         schedule: when each request is due, in ns after the start, in ascending order.
         first_places: how many connections are made before the start.
+        max_places: the most requests in flight.
     """
 
     def __init__(
         self,
         loop: EpollLoop,
-        target: PerfTarget,
+        target: ChannelOpener,
         source: RequestSource,
         recorder: Recorder,
         schedule: Iterator[int],
         first_places: int = FIRST_PLACES,
+        max_places: int = MAX_PLACES,
     ) -> None:
         super().__init__(loop, target, source, recorder)
         self._schedule = schedule
@@ -48,7 +50,7 @@ class OpenLoop(Load):
         self._backlog: deque[int] = deque()
         self._free = self._open_places(first_places)
         self._places = len(self._free)
-        self._max_places = min(MAX_PLACES, _descriptors_left())
+        self._max_places = min(max_places, _descriptors_left())
 
     def begin(self, now_ns: int) -> None:
         """Start the schedule a little later than now."""

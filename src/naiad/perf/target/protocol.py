@@ -144,6 +144,14 @@ class Poller(Protocol):
         ...
 
 
+class ChannelOpener(Protocol):
+    """Where channels lead to."""
+
+    def open(self, poller: Poller, listener: ResponseListener, places: int) -> ClientChannel:
+        """A new channel that begins to connect, with at most ``places`` places."""
+        ...
+
+
 class PerfTarget(Protocol):
     """A service.
 
