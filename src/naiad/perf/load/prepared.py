@@ -50,15 +50,15 @@ class IteratedLoop(Load):
         super().begin(now_ns)
         for place in self._places:
             self.in_flight += 1
-            self._go_on(place, clock())
+            self._send_next(place, clock())
         self._loop.flush()
 
     def completed(self, place: Place, now_ns: int, problem: Problem | None) -> None:
         """Note the end of a request, and send the next one."""
         self._note_end(place, now_ns, problem)
-        self._go_on(place, now_ns)
+        self._send_next(place, now_ns)
 
-    def _go_on(self, place: Place, now_ns: int) -> None:
+    def _send_next(self, place: Place, now_ns: int) -> None:
         request = self._source.next(place) if self.is_running and not self._loop.failure else None
         if request is None:
             place.holder = None

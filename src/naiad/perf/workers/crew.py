@@ -93,9 +93,9 @@ class Crew:
             # At once, so that it is ended whatever happens next.
             self._workers.append(worker)
             fresh.append(worker)
-            worker.tell(self._job)
+            worker.order(self._job)
         for worker in fresh:
-            worker.answer()
+            worker.response()
 
     def grows(self, result: LevelResult) -> bool:
         """Whether there are more processes from now on, since the generator was the bottleneck of a level.

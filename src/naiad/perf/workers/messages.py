@@ -49,7 +49,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Say what has happened since the last cut. Answered by ``Piece``."""
+    """Say what has happened since the last cut. Answered by ``CutNotes``."""
 
     at_ns: int
 
@@ -90,7 +90,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class CutNotes:
     """What happened between two cuts.
 
     Attributes:

@@ -22,7 +22,7 @@ from naiad.perf.measure.recorder import Recorder
 from naiad.perf.target.loop import EpollLoop
 from naiad.perf.target.open import open_target
 from naiad.perf.target.protocol import Place, TargetError
-from naiad.perf.workers.messages import Begin, Close, Cut, Done, Open, Piece, Prepare, State, StopLoad
+from naiad.perf.workers.messages import Begin, Close, Cut, CutNotes, Done, Open, Prepare, State, StopLoad
 
 _TURN_NS = 200_000_000
 
@@ -44,7 +44,7 @@ class GeneratorProcess:
         self._loop: EpollLoop | None = None
         self._load: Load | None = None
         self._begin_ns = self._cut_ns = NEVER_NS
-        self._told = State()
+        self._reported = State()
         self._is_streaming = False
         self._exported: Sequence[dict[str, object]] | None = None
 
@@ -68,14 +68,14 @@ class GeneratorProcess:
             # It was closed meanwhile; the next level must not hear of it.
             return
         state = State(load.is_warm, load.is_over, not (load.is_running or load.in_flight), loop.failure)
-        if state != self._told:
-            self._told = state
+        if state != self._reported:
+            self._reported = state
             self._connection.send(state)
 
     def _cut(self, load: Load, loop: EpollLoop) -> None:
         at_ns, self._cut_ns = self._cut_ns, NEVER_NS
         window = load.recorder.end_window(at_ns)
-        self._connection.send(Piece(window, processor_time(), loop.take_delays(), load.in_flight))
+        self._connection.send(CutNotes(window, processor_time(), loop.take_delays(), load.in_flight))
 
     # The channel
 
@@ -150,7 +150,7 @@ class GeneratorProcess:
             loop.close()
             raise
         loop.add(self, writes=False)
-        self._told = State()
+        self._reported = State()
         self._begin_ns = self._cut_ns = NEVER_NS
         self._loop, self._load = loop, load
 

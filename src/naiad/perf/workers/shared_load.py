@@ -15,7 +15,7 @@ from naiad.perf.measure.recorder import Recorder
 from naiad.perf.results import LoadLevel, RequestRecord, Second, Window
 from naiad.perf.target.loop import EpollLoop
 from naiad.perf.target.protocol import TargetError
-from naiad.perf.workers.messages import Begin, Close, Cut, Open, Piece, StopLoad
+from naiad.perf.workers.messages import Begin, Close, Cut, CutNotes, Open, StopLoad
 from naiad.perf.workers.worker import Worker
 
 LEAD_NS: Final = 2_000_000
@@ -33,17 +33,17 @@ class SharedRecorder(Recorder):
 
     Attributes:
         delays_ns: of the turns of their loops.
-        kept: their records.
+        collected: their records.
     """
 
     def __init__(self, loop: EpollLoop, workers: Sequence[Worker]) -> None:
         super().__init__()
         self._loop = loop
         self._workers = workers
-        self._pieces: list[Window] = []
+        self._parts: list[Window] = []
         self._cut_ns = 0
         self.delays_ns: list[int] = []
-        self.kept: list[RequestRecord] = []
+        self.collected: list[RequestRecord] = []
 
     def begin_window(self, now_ns: int) -> None:
         """Begin an empty window."""
@@ -59,9 +59,9 @@ class SharedRecorder(Recorder):
 
     def records(self, level: int) -> list[RequestRecord]:
         """The requests of all processes in the order in which they were sent, once the level is closed."""
-        for record in self.kept:
+        for record in self.collected:
             record.level = level
-        return sorted(self.kept, key=lambda record: record.timestamp_ns)
+        return sorted(self.collected, key=lambda record: record.timestamp_ns)
 
     def _cut(self, now_ns: int) -> int:
         if now_ns == self._cut_ns or any(worker.is_lost for worker in self._workers):
@@ -69,25 +69,25 @@ class SharedRecorder(Recorder):
         at_ns = self._cut_ns = now_ns + LEAD_NS
         try:
             for worker in self._workers:
-                worker.tell(Cut(at_ns))
+                worker.order(Cut(at_ns))
             for worker in self._workers:
-                piece = worker.answer()
-                if isinstance(piece, Piece):
-                    self._pieces.append(piece.window)
-                    self.delays_ns += piece.delays_ns
+                part = worker.response()
+                if isinstance(part, CutNotes):
+                    self._parts.append(part.window)
+                    self.delays_ns += part.delays_ns
         except TargetError as error:
             self._loop.fail(str(error))
         return at_ns
 
     def _take(self, latency: DurationHistogram) -> tuple[int, int]:
-        pieces, self._pieces = self._pieces, []
+        parts, self._parts = self._parts, []
         errors = count = 0
-        for piece in pieces:
-            latency.merge(piece.latency)
-            piece.latency = DurationHistogram()
-            add_counts(self.window, piece)
-            errors += piece.errors.total()
-            count += piece.requests
+        for part in parts:
+            latency.merge(part.latency)
+            part.latency = DurationHistogram()
+            add_counts(self.window, part)
+            errors += part.errors.total()
+            count += part.requests
         self.completions += count + errors
         return errors, count
 
@@ -112,9 +112,9 @@ class SharedLoad:
         self.processes = len(workers)
         for index, worker in enumerate(workers):
             worker.begin_level(self._heard)
-            worker.tell(Open(level, Share(index, len(workers))))
+            worker.order(Open(level, Share(index, len(workers))))
         for worker in workers:
-            worker.answer()
+            worker.response()
         for worker in workers:
             loop.add(worker, writes=False)
         self._recorder = SharedRecorder(loop, workers)
@@ -133,12 +133,12 @@ class SharedLoad:
 
     def begin(self, now_ns: int) -> None:
         """Start all parts at the same time."""
-        self._tell(Begin(now_ns + _BEGIN_NS))
+        self._order(Begin(now_ns + _BEGIN_NS))
 
-    def _tell(self, order: object) -> None:
+    def _order(self, order: object) -> None:
         try:
             for worker in self._workers:
-                worker.tell(order)
+                worker.order(order)
         except TargetError as error:
             self._loop.fail(str(error))
 
@@ -165,17 +165,17 @@ class SharedLoad:
 
     def stop(self) -> None:
         """Send nothing more; what is in flight goes on."""
-        self._tell(StopLoad())
+        self._order(StopLoad())
 
     def close(self) -> None:
         """Close all connections."""
         try:
             for worker in self._workers:
                 self._loop.remove(worker.fileno())
-                worker.tell(Close())
+                worker.order(Close())
             for worker in self._workers:
-                done = worker.answer()
-                self._recorder.kept += done.records
+                done = worker.response()
+                self._recorder.collected += done.records
                 self._unanswered[worker] = done.in_flight
         except TargetError as error:
             self._loop.fail(str(error))

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from naiad.perf.measure.processor import ProcessorTime
 from naiad.perf.target.protocol import Place, TargetError
-from naiad.perf.workers.messages import Done, Piece, State
+from naiad.perf.workers.messages import CutNotes, Done, State
 from naiad.processes.process_group import GroupedProcess
 
-ANSWER_S: Final = 60.0
+RESPONSE_S: Final = 60.0
 """The longest wait for an answer, in seconds."""
 _END_S: Final = 5.0
 
@@ -47,7 +47,7 @@ class Worker:
         self.processor_time = ProcessorTime(0, 0)
         self.in_flight = 0
         self.is_lost = False
-        self._answers: list[Done | Piece] = []
+        self._responses: list[Done | CutNotes] = []
         self._on_news: Callable[[Worker], None] = lambda worker: None
         ours, theirs = socket.socketpair()
         with theirs:
@@ -64,7 +64,7 @@ class Worker:
         """The number of the process."""
         return self._process.pid
 
-    def tell(self, order: Any) -> None:
+    def order(self, order: Any) -> None:
         """Give it an order.
 
         Raises:
@@ -75,20 +75,20 @@ class Worker:
         except OSError:
             raise TargetError(self._why_it_ended()) from None
 
-    def answer(self) -> Any:
+    def response(self) -> Any:
         """Its answer to the order before.
 
         Raises:
             TargetError: it has ended, answers nothing, or could not do it.
         """
-        while not self._answers:
-            if not self._connection.poll(ANSWER_S):
-                raise TargetError(f"{self.name} (process {self.pid}) does not answer within {ANSWER_S:g} s")
+        while not self._responses:
+            if not self._connection.poll(RESPONSE_S):
+                raise TargetError(f"{self.name} (process {self.pid}) does not answer within {RESPONSE_S:g} s")
             self._take()
-        answer = self._answers.pop(0)
-        if isinstance(answer, Done) and answer.failure:
-            raise TargetError(answer.failure)
-        return answer
+        response = self._responses.pop(0)
+        if isinstance(response, Done) and response.failure:
+            raise TargetError(response.failure)
+        return response
 
     def begin_level(self, on_news: Callable[[Worker], None]) -> None:
         """Forget the last level; ``on_news`` is called when the state of the load has changed."""
@@ -105,8 +105,8 @@ class Worker:
             self.state = news
             self._on_news(self)
         else:
-            self._answers.append(news)
-        if isinstance(news, Piece):
+            self._responses.append(news)
+        if isinstance(news, CutNotes):
             self.processor_time, self.in_flight = news.processor_time, news.in_flight
 
     def _why_it_ended(self) -> str:
