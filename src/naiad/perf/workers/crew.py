@@ -95,7 +95,7 @@ class Crew:
             # At once, so that it is ended whatever happens next.
             self._workers.append(worker)
             fresh.append(worker)
-            worker.tell(self._job)
+            worker.order(self._job)
         for worker in fresh:
             worker.response()
 

@@ -69,7 +69,7 @@ class SharedRecorder(Recorder):
         at_ns = self._cut_ns = now_ns + LEAD_NS
         try:
             for worker in self._workers:
-                worker.tell(Cut(at_ns))
+                worker.order(Cut(at_ns))
             for worker in self._workers:
                 part = worker.response()
                 if isinstance(part, WindowPart):
@@ -112,7 +112,7 @@ class SharedLoad:
         self.processes = len(workers)
         for index, worker in enumerate(workers):
             worker.begin_level(self._heard)
-            worker.tell(Open(level, Share(index, len(workers))))
+            worker.order(Open(level, Share(index, len(workers))))
         for worker in workers:
             worker.response()
         for worker in workers:
@@ -138,7 +138,7 @@ class SharedLoad:
     def _send_all(self, order: object) -> None:
         try:
             for worker in self._workers:
-                worker.tell(order)
+                worker.order(order)
         except TargetError as error:
             self._loop.fail(str(error))
 
@@ -172,7 +172,7 @@ class SharedLoad:
         try:
             for worker in self._workers:
                 self._loop.remove(worker.fileno())
-                worker.tell(Close())
+                worker.order(Close())
             for worker in self._workers:
                 done = worker.response()
                 self._recorder.exported += done.records

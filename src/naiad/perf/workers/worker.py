@@ -64,7 +64,7 @@ class Worker:
         """The number of the process."""
         return self._process.pid
 
-    def tell(self, order: Any) -> None:
+    def order(self, order: Any) -> None:
         """Give it an order.
 
         Raises:
