@@ -10,7 +10,6 @@ import json
 import re
 import signal
 import ssl
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -25,7 +24,6 @@ METADATA = {
     "inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [4]}],
     "outputs": [{"name": "OUTPUT0", "datatype": "FP32", "shape": [4]}],
 }
-START_S = 20
 
 
 class Behaviour:
@@ -162,14 +160,11 @@ async def serve(behaviour: Behaviour) -> None:
 def peer(**behaviour: object) -> Iterator[str]:
     """A running peer: its ``host:port``."""
     words = [f"{name}={value}" for name, value in behaviour.items()]
-    command = [sys.executable, str(Path(__file__)), *words]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None and process.stdout is not None
-        try:
-            yield f"127.0.0.1:{int(process.stdout.readline())}"
-        finally:
-            process.kill()
-            process.wait(START_S)
+    # Imported here: as a program this file stands alone.
+    from support.peer_process import running
+
+    with running(Path(__file__), words) as address:
+        yield address
 
 
 if __name__ == "__main__":

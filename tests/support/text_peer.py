@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-START_S = 20
 PATHS = {"/v1/chat/completions": "messages", "/v1/completions": "prompt"}
 KEY = "Bearer secret"
 
@@ -171,14 +169,11 @@ async def serve(behaviour: Behaviour) -> None:
 def text_peer(*flags: str, **behaviour: object) -> Iterator[str]:
     """A running peer: its ``host:port``."""
     words = [*flags, *(f"{name}={value}" for name, value in behaviour.items())]
-    command = [sys.executable, str(Path(__file__)), *words]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None and process.stdout is not None
-        try:
-            yield f"127.0.0.1:{int(process.stdout.readline())}"
-        finally:
-            process.kill()
-            process.wait(START_S)
+    # Imported here: as a program this file stands alone.
+    from support.peer_process import running
+
+    with running(Path(__file__), words) as address:
+        yield address
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from backends.contract import FrameworkContract  # noqa: E402
 from naiad.backend_api.backend import Arrays  # noqa: E402
 from naiad.tensor.dtypes import BY_WIRE  # noqa: E402
 from support import torch_models  # noqa: E402
+from support.exported_models import LookUp, Ragged  # noqa: E402
 from support.framework import SLOW_IMPORT, Framework, Pair, Signature, Tensor, damaged  # noqa: E402
 
 NO_NAMES = "TorchScript says neither types nor shapes, and a lone input may have any name"
@@ -41,20 +42,6 @@ class Double(torch.nn.Module):
     def forward(self, X: torch.Tensor) -> torch.Tensor:
         assert X.dim() == 1
         return X * 2
-
-
-class Ragged(torch.nn.Module):
-    def forward(self, X: torch.Tensor, I: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: E741
-        return X * 2, I.unsqueeze(1)
-
-
-class LookUp(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = torch.nn.Parameter(torch.tensor([10.0, 11.0, 12.0, 13.0]))
-
-    def forward(self, INDEX: torch.Tensor) -> torch.Tensor:
-        return self.table[INDEX]
 
 
 def network(path: Path, seed: int, hidden: int) -> Signature:

@@ -429,6 +429,10 @@ def test_a_process_that_is_not_there() -> None:
         ("--request-distribution poisson", "--request-distribution has no effect without --request-rate-range"),
         ("--verbose-csv", "--verbose-csv has no effect without -f"),
         (
+            "--service-kind in_process --model-repository . --client-workers 2",
+            "--client-workers has no effect with --service-kind=in_process: the model runs in this process alone",
+        ),
+        (
             "--measurement-request-count 5",
             "--measurement-request-count has no effect without --measurement-mode=count_windows",
         ),

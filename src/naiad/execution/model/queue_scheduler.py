@@ -57,7 +57,7 @@ class QueueScheduler:
             self._waiting_time = WaitingTime(self.policies, loop, self._refuse_late, self._due)
         self.batcher = _make_batcher(spec, self.policies, strategy)
         self.batches = _is_dynamic(spec)
-        # What such a look may cost, a small part of the run: see ``_awaits_callers``.
+        # For ``_awaits_callers``: the time of a run beside which a wait costs little, and the rows of a full batch.
         self._long_ns = spec.batching.max_queue_delay_ns * _LONG_RUN if spec.batching is not None else 0
         self._largest = max(spec.batching.preferred_batch_sizes, default=0) if spec.batching is not None else 0
         awaits = self._awaits_callers if self._long_ns and limits is None else None

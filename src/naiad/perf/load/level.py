@@ -40,9 +40,9 @@ class LevelRun:
 
     Args:
         loop: the loop of the load and the observer.
+        stop: set when the user stops the run.
         is_single: whether the load has an end, so that there is one window from its start to its end.
         limit_ms: the latency that ends a level early; 0 for none.
-        is_stopped: whether the user has stopped the run.
     """
 
     def __init__(

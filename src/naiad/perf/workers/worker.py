@@ -16,7 +16,7 @@ from naiad.perf.workers.messages import Done, State, WindowPart
 from naiad.processes.process_group import GroupedProcess
 
 RESPONSE_S: Final = 60.0
-"""The longest wait for an answer, in seconds."""
+"""The longest wait for a response, in seconds."""
 _END_S: Final = 5.0
 
 
