@@ -96,6 +96,7 @@ def test_batches_count_as_many_inferences(server: RunningServer, protocol: str) 
     assert level.inference_rate == pytest.approx(8 * level.merged.request_rate)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_schedule_is_kept(server: RunningServer, protocol: str) -> None:
     level = measure_level("-m", "id", "--request-rate-range", 200, "--request-count", 200, *target(server, protocol))
@@ -126,6 +127,7 @@ def test_tensors_as_json(server: RunningServer, words: tuple[str, ...], model: s
     assert dict(level.merged.errors) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_sequences_begin_end_and_keep_their_order(server: RunningServer, tmp_path: Path, protocol: str) -> None:
     # The model adds up, so an output is right only if all steps before it came first, and none of another sequence.
@@ -213,6 +215,7 @@ def test_hits_of_the_cache_are_counted(server: RunningServer, protocol: str) -> 
     assert found.cache_hit_ns > 0
 
 
+@pytest.mark.slow
 def test_a_search_under_a_latency_limit(server: RunningServer) -> None:
     # One instance that takes 5 ms: 4 in flight wait for at least 15 ms.
     words = ("--concurrency-range", "1:64:1", "-l", 12, *windows(200))
@@ -221,6 +224,7 @@ def test_a_search_under_a_latency_limit(server: RunningServer) -> None:
     assert 2 <= len(levels) <= 4
 
 
+@pytest.mark.slow
 def test_usage_of_the_server_by_its_metrics_and_by_its_pid(server: RunningServer) -> None:
     url = f"{server.host}:{server.metrics}/metrics"
     by_metrics = ("--collect-metrics", "--metrics-url", url, "--metrics-interval", 100)
@@ -239,6 +243,7 @@ def test_the_client_says_how_busy_it_is(server: RunningServer) -> None:
     assert client.cpu_us_per_request > 0
 
 
+@pytest.mark.slow
 def test_custom_intervals(server: RunningServer, tmp_path: Path) -> None:
     file = tmp_path / "intervals"
     file.write_text("2000\n6000\n")

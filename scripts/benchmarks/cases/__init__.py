@@ -61,6 +61,7 @@ CASES: Mapping[str, Case] = {
     "grpc_perf_analyzer": grpc_perf_analyzer.measure,
     "grpc_growth": grpc_growth.measure,
     "perf_pairs": perf_proof.pairs,
+    "perf_pairs_delayed": perf_proof.delayed_pairs,
     "perf_cpu": perf_proof.cpu,
     "perf_latency": perf_proof.latency,
     "perf_large": perf_proof.large,

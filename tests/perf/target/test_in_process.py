@@ -17,6 +17,7 @@ from backends.test_sequence_backends import write as write_sequence
 from naiad.perf.options import PerfOptionError
 from naiad.perf.results import LevelResult
 from naiad.perf.target.protocol import TargetError
+from naiad.testing import wait_until
 from support.perf_runs import RUN_S, measure, measure_level, run_command, started, wait_for_line, windows
 from support.served_ensembles import chain, write_ensemble
 from support.served_models import LOOK_UP, SUM_AND_DIFFERENCE, identity, write_model
@@ -66,6 +67,7 @@ def test_every_request_is_a_request_of_the_model(models: Path, model: str) -> No
     assert (window.server.successes, window.server.failures) == (40, 0)
 
 
+@pytest.mark.slow
 def test_outputs_are_compared(models: Path, tmp_path: Path) -> None:
     file = data(tmp_path, {"INPUT0": [1, 2]}, {"INPUT0": [3, 4]}, expected=[{"OUTPUT0": [1, 2]}, {"OUTPUT0": [3, 5]}])
     window = level_of(models, "at_once", "--input-data", file).merged
@@ -94,6 +96,7 @@ def test_the_rows_of_a_request_count(models: Path) -> None:
     assert level.inference_rate == pytest.approx(level.merged.request_rate * 4)
 
 
+@pytest.mark.slow
 def test_a_known_delay_is_measured(models: Path) -> None:
     window = level_of(models, "delayed", requests=10).merged
     assert window.latency.percentile(1) >= DELAY_MS * 1e6
@@ -102,6 +105,7 @@ def test_a_known_delay_is_measured(models: Path) -> None:
     assert queued.latency.percentile(90) >= 4 * DELAY_MS * 1e6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["at_once", "batched"])
 def test_an_open_loop(models: Path, model: str) -> None:
     window = level_of(models, model, "--request-rate-range", 90, requests=100).merged
@@ -111,6 +115,7 @@ def test_an_open_loop(models: Path, model: str) -> None:
     assert window.send_delay.count == 100
 
 
+@pytest.mark.slow
 def test_time_windows_end(models: Path) -> None:
     level = measure_level(*options(models, "at_once"), *windows(50))
     assert len(level.windows) == 3
@@ -173,16 +178,19 @@ def test_what_cannot_be_measured(
         level_of(models, model, *words)
 
 
+@pytest.mark.slow
 def test_nothing_stays_behind(models: Path) -> None:
     level_of(models, "delayed", requests=2)
     process = psutil.Process()
     # Other tests of this process may keep servers.
     threads, others = process.num_threads(), set(process.children(recursive=True))
     level_of(models, "delayed", requests=2)
-    assert process.num_threads() == threads
+    # A thread that has ended is in the count until the kernel has removed it.
+    wait_until(lambda: process.num_threads() <= threads, RUN_S, "no thread stays behind")
     assert set(process.children(recursive=True)) - others == set()
 
 
+@pytest.mark.slow
 def test_the_processor_time_is_that_of_this_process(models: Path) -> None:
     report = measure(*options(models, "delayed"), *windows(100))
     usage = report.levels[0].merged.usage

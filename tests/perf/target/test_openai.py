@@ -133,6 +133,7 @@ def test_services_without_a_client_are_refused(chat: Path, kind: str) -> None:
         measure_level("-m", "words", "--service-kind", kind, "--input-data", chat)
 
 
+@pytest.mark.slow
 def test_an_open_loop(chat: Path) -> None:
     with text_peer(first_ms=50) as address:
         window = window_of(address, chat, *CHAT, "--streaming", "--request-rate-range", 20, requests=20)
