@@ -15,6 +15,8 @@ from backends.test_repeat_and_square import DECOUPLED, REPEAT
 from backends.test_sequence_backends import controls
 from backends.test_sequence_backends import write as write_sequence
 from naiad.perf.options import PerfOptionError
+from naiad.perf.report.figures import latency_parts
+from naiad.perf.report.findings import largest_contributor
 from naiad.perf.results import LevelResult
 from naiad.perf.target.protocol import TargetError
 from support.perf_runs import RUN_S, measure, measure_level, run_command, started, wait_for_line, windows
@@ -210,3 +212,13 @@ def test_interrupting_prints_what_there_is(models: Path) -> None:
         out, errors = process.communicate(timeout=RUN_S)
     assert "The run was interrupted" in out
     assert "Traceback" not in errors
+
+
+def test_what_no_network_takes_is_not_called_network(models: Path) -> None:
+    result = level_of(models, "at_once", "--concurrency-range", 8, requests=400)
+    found = latency_parts(result.merged)
+    assert found.network == 0
+    assert found.event_loop > 0
+    largest = largest_contributor(result.merged)
+    assert largest is not None
+    assert largest.name != "network"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from naiad.perf.report.figures import level_name, level_names, six_digits, whole_us
 from naiad.perf.report.findings import batching_text, best_level, error_rate, largest_contributor, mean_batch
+from naiad.perf.report.instances import instances_text
 from naiad.perf.results import LevelResult, Report, Usage, Window
 
 _WAITED = 0.05
@@ -58,8 +59,7 @@ def conclusions(report: Report) -> list[str]:
     if limited:
         names = level_names(limited)
         lines.append(f"The client was the bottleneck: {names}; the server can do more than these figures")
-    batching = batching_text(report.levels)
-    lines += [batching] if batching else []
+    lines += filter(None, (batching_text(report.levels), instances_text(report.levels, report.instances)))
     return lines + (["The run was interrupted: levels are missing"] if report.is_interrupted else [])
 
 
