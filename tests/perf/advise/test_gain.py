@@ -26,6 +26,8 @@ def scaled(*factors: float) -> list[list[float]]:
         # Another program had the machine in one of the rounds, or in all but one.
         ((0.9, 1.3, 1.2), Verdict.UNCLEAR),
         ((1, 1, 2), Verdict.UNCLEAR),
+        ((1.12, 1.03, 1.1), Verdict.UNCLEAR),
+        ((1.06, 1.04, 1.09), Verdict.UNCLEAR),
         ((0.8, 1.02, 0.9), Verdict.NOTHING),
     ],
 )

@@ -12,9 +12,8 @@ from naiad.perf.report.significance import mann_whitney
 
 LEAST_GAIN: Final = 0.05
 """A smaller difference is worth no change of a configuration, however sure it is."""
-_NEAR: Final = 0.1
-_CHANCE: Final = 0.05
-"""Differences that come by chance alone more often than that are none."""
+_CHANCE: Final = 0.01
+"""Differences that come by chance alone more often than that are none. Several are looked at in each run."""
 
 
 class Verdict(StrEnum):
@@ -58,8 +57,8 @@ def compare_rounds(
 ) -> GainComparison:
     """Compare two configurations.
 
-    A gain has to be worth a change, to show in every round, and to be more than chance. So a machine that is busy for a
-    while, during one configuration, makes no gain.
+    A gain has to be worth a change in every round, and to be more than chance. So a machine that is busy for a while,
+    during one configuration, makes no gain.
 
     Args:
         first, second: the figures of each round's windows; rounds with the same place were measured one soon after the
@@ -77,9 +76,9 @@ def compare_rounds(
 
 
 def _verdict(gains: Sequence[float], chance: float) -> Verdict:
-    typical = median(gains)
-    if chance < _CHANCE and typical >= LEAST_GAIN and min(gains) > 0:
+    if chance < _CHANCE and min(gains) >= LEAST_GAIN:
         return Verdict.GAINS
-    if chance < _CHANCE and typical <= -LEAST_GAIN and max(gains) < 0:
+    if chance < _CHANCE and max(gains) <= -LEAST_GAIN:
         return Verdict.COSTS
-    return Verdict.NOTHING if max(gains) < _NEAR else Verdict.UNCLEAR
+    is_none = median(gains) < LEAST_GAIN and max(gains) < 2 * LEAST_GAIN
+    return Verdict.NOTHING if is_none else Verdict.UNCLEAR
