@@ -9,7 +9,7 @@ from naiad.perf.advise.trial import Tried
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SetupChange:
     """What one change of a configuration brings.
 
     Attributes:
@@ -39,7 +39,7 @@ class Choice:
 
     tried: Tried
     in_flight: int
-    change: Change
+    change: SetupChange
 
     @property
     def rate(self) -> float:
@@ -74,9 +74,9 @@ class Advice:
     endpoint: str = ""
     machine: dict[str, str] = field(default_factory=dict)
     tried: list[Tried] = field(default_factory=list)
-    batching: Change = field(default_factory=Change)
-    second_instance: Change = field(default_factory=Change)
-    delay: Change = field(default_factory=Change)
+    batching: SetupChange = field(default_factory=SetupChange)
+    second_instance: SetupChange = field(default_factory=SetupChange)
+    delay: SetupChange = field(default_factory=SetupChange)
     most: Choice | None = None
     least: Choice | None = None
     is_interrupted: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from naiad.perf.advise.advice import Advice, Change, Choice
+from naiad.perf.advise.advice import Advice, Choice, SetupChange
 from naiad.perf.advise.gain import Verdict, compare_rounds
 from naiad.perf.advise.trial import Tried
 
@@ -25,7 +25,7 @@ def conclude(advice: Advice, batch_size: int, *, is_limited: bool) -> None:
     """
     single = _fewest(advice.tried)
     off, on = _with(single, batching=False), _with(single, batching=True)
-    advice.batching = _change(off, on) if advice.served.setup.max_batch_size else Change(reason=_NO_BATCHES)
+    advice.batching = _change(off, on) if advice.served.setup.max_batch_size else SetupChange(reason=_NO_BATCHES)
     advice.delay = _delay(off, on)
     base = _base(advice, off, on)
     if base is not None:
@@ -50,27 +50,27 @@ def _with(tried: Sequence[Tried], *, batching: bool) -> Tried | None:
     return next((one for one in tried if one.setup.is_batching is batching), None)
 
 
-def _change(first: Tried | None, second: Tried | None) -> Change:
+def _change(first: Tried | None, second: Tried | None) -> SetupChange:
     """What the second configuration gains over the first one."""
     if first is None or second is None:
-        return Change(reason=_NOT_TRIED)
+        return SetupChange(reason=_NOT_TRIED)
     for tried in (first, second):
         if tried.failure:
-            return Change(first=first, second=second, reason=f"not known: {tried.setup.name}: {tried.failure}")
+            return SetupChange(first=first, second=second, reason=f"not known: {tried.setup.name}: {tried.failure}")
         if not tried.compared_at:
             reason = f"not known: {tried.setup.name} does not keep the latency limit, even with 1 in flight"
-            return Change(first=first, second=second, reason=reason)
+            return SetupChange(first=first, second=second, reason=reason)
     if first is second:
-        return Change(first=first, second=second)
+        return SetupChange(first=first, second=second)
     comparison = compare_rounds(first.rates(first.compared_at), second.rates(second.compared_at))
-    return Change(comparison, first, second)
+    return SetupChange(comparison, first, second)
 
 
-def _delay(off: Tried | None, on: Tried | None) -> Change:
+def _delay(off: Tried | None, on: Tried | None) -> SetupChange:
     """What dynamic batching does to a single request in flight, by its latency."""
     if off is None or on is None or off.failure or on.failure:
-        return Change(reason=_NOT_TRIED)
-    return Change(compare_rounds(off.latencies(1), on.latencies(1), less_is_better=True), off, on)
+        return SetupChange(reason=_NOT_TRIED)
+    return SetupChange(compare_rounds(off.latencies(1), on.latencies(1), less_is_better=True), off, on)
 
 
 def _base(advice: Advice, off: Tried | None, on: Tried | None) -> Tried | None:

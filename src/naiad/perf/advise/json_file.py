@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from naiad.perf.advise.advice import Advice, Change, Choice
+from naiad.perf.advise.advice import Advice, Choice, SetupChange
 from naiad.perf.advise.text import snippet_of
 from naiad.perf.advise.trial import Trial, Tried
 from naiad.perf.report.plain_values import to_plain
@@ -87,7 +87,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _change(change: Change) -> dict[str, Any]:
+def _change(change: SetupChange) -> dict[str, Any]:
     found = change.comparison
     plain: dict[str, Any] = {
         "from": None if change.first is None else change.first.setup.name,

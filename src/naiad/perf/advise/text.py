@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from naiad.perf.advise.advice import Advice, Change, Choice
+from naiad.perf.advise.advice import Advice, Choice, SetupChange
 from naiad.perf.advise.gain import GainComparison, Verdict
 from naiad.perf.advise.snippet import config_snippet
 from naiad.perf.advise.trial import Trial, Tried
@@ -90,7 +90,7 @@ def _rows(tried: Tried) -> Iterator[tuple[str, ...]]:
             )
 
 
-def _gain(change: Change) -> str:
+def _gain(change: SetupChange) -> str:
     """What a change gains in the rate."""
     found, first, second = change.comparison, change.first, change.second
     if found is None or first is None or second is None:
@@ -170,7 +170,7 @@ def snippet_of(advice: Advice, settings: AdviseSettings) -> str:
     return config_snippet(advice.most.tried.setup, remarks)
 
 
-def _short(change: Change) -> str:
+def _short(change: SetupChange) -> str:
     found = change.comparison
     if found is None:
         return change.reason

@@ -12,7 +12,7 @@ from naiad.perf.results import LevelResult, ServerParts
 _GAIN: Final = 1.1
 """Instances gain when they do so many times what one does: less is lost in the noise of a run."""
 _BUSY: Final = 0.9
-_TOGETHER: Final = 1.5
+_SEVERAL: Final = 1.5
 """So many executions at a time, on average, show what instances do to one another."""
 _LONE: Final = 1.1
 _SAME_BATCH: Final = 1.1
@@ -61,7 +61,7 @@ def instances_text(levels: list[LevelResult], instances: int) -> str:
     busiest = max(measured, key=lambda work: work.busy)
     if instances == 1:
         return _of_one(busiest)
-    if busiest.busy < _TOGETHER:
+    if busiest.busy < _SEVERAL:
         return (
             f"Instances: {instances}, of which {busiest.busy:.1f} were busy at most, on average; more in flight would "
             "show what they gain"
