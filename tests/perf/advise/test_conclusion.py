@@ -125,6 +125,14 @@ def test_batching_that_delays_a_single_request() -> None:
     assert "Batching with 1 request in flight: costs: the average latency is 50.0% more" in "\n".join(shown(advice))
 
 
+def test_a_delay_that_is_noise() -> None:
+    advice = advice_of({})
+    on = next(tried for tried in advice.tried if tried.setup.name == ON)
+    on.trials[1] = [trial(1, 100, latency_ms) for latency_ms in (8.0, 12.0, 10.0)]
+    conclude(advice, 1, is_limited=False)
+    assert "Batching with 1 request in flight: is unclear, which counts as no change: +0.0%" in "\n".join(shown(advice))
+
+
 def test_a_client_at_its_limit_shows_no_gain() -> None:
     text = "\n".join(shown(advice_of({}, is_bottleneck=True)))
     assert text.count("the client was the bottleneck, so a gain could not show: take more --client-workers") == 2

@@ -477,7 +477,7 @@ def test_conclusions() -> None:
     text = report_text(found, PerfSettings()).partition("Conclusions:\n")[2].partition("\n\n")[0]
     assert text.splitlines() == [
         "  First response: 95.4 s after its request; it is in no window",
-        "  Most inferences: 100 a second at Concurrency: 2, p99 298 usec",
+        "  Most inferences: 100 a second at Concurrency: 2, p99 298 usec; Concurrency: 4 had 200, but was unstable",
         "  Unstable: Concurrency: 4; longer windows (--measurement-interval) settle more",
         "  The client was the bottleneck: Concurrency: 2; the server can do more than these figures",
         "  The run was interrupted: levels are missing",

@@ -125,7 +125,8 @@ def _delay(found: GainComparison, settings: AdviseSettings) -> str:
         return f"the {name} latency is {found.gain:.1%} less {_sureness(found)}"
     if found.verdict is Verdict.COSTS:
         return f"costs: the {name} latency is {1 / (1 + found.gain) - 1:.1%} more {_sureness(found)}"
-    return f"changes nothing: {found.gain:+.1%} {_sureness(found)}"
+    words = "is unclear, which counts as no change" if found.verdict is Verdict.UNCLEAR else "changes nothing"
+    return f"{words}: {found.gain:+.1%} {_sureness(found)}"
 
 
 def _winner(advice: Advice, settings: AdviseSettings) -> str:
