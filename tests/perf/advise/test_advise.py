@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -208,15 +209,21 @@ def test_servers_that_load_nothing_and_servers_that_end(tmp_path: Path) -> None:
         assert code == 99
         assert "loads no models on request, which advise needs to try configurations: start it with " in errors
         assert "--model-control-mode=explicit" in errors
+    write_model(tmp_path / "models", "gone", identity(dims="2", max_batch_size=4))
     options = ("--model-repository", tmp_path / "models", "--model-control-mode=explicit", "--load-model=*")
-    with (
-        serving(tmp_path / "log", *options) as server,
-        advising(server.url, "sleeps", "--rounds", 50, "-p", 100) as process,
-    ):
-        assert process.stderr is not None
-        next(iter(process.stderr))
-        server.kill()
-        _, errors = process.communicate(timeout=RUN_S)
+    with serving(tmp_path / "log", *options) as server:
+        shutil.rmtree(tmp_path / "models" / "gone")
+        code, _, errors = advise(server.url, "gone")
+        assert (code, errors.count("error: ")) == (99, 1)
+        assert (
+            "'gone' cannot be loaded with a configuration that comes with the request: the load of " in errors
+        )
+        assert server.get("/v2/models/gone/ready").status == 200
+        with advising(server.url, "sleeps", "--rounds", 50, "-p", 100) as process:
+            assert process.stderr is not None
+            process.stderr.readline()
+            server.kill()
+            _, errors = process.communicate(timeout=RUN_S)
     assert process.returncode == 99
     causes = [line for line in errors.splitlines() if line.startswith("error: ")]
     assert len(causes) == 2, errors
