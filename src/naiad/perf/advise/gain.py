@@ -48,8 +48,8 @@ class GainComparison:
 
     @property
     def would_show(self) -> float:
-        """A gain above this would have shown, for a comparison that found none."""
-        return max(LEAST_GAIN, *self.rounds)
+        """A gain above this would have shown, for a comparison that found none: less is lost among the rounds."""
+        return max(LEAST_GAIN, max(self.rounds), max(self.rounds) - min(self.rounds))
 
 
 def compare_rounds(
