@@ -215,9 +215,7 @@ def test_servers_that_load_nothing_and_servers_that_end(tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / "models" / "gone")
         code, _, errors = advise(server.url, "gone")
         assert (code, errors.count("error: ")) == (99, 1)
-        assert (
-            "'gone' cannot be loaded with a configuration that comes with the request: the load of " in errors
-        )
+        assert "'gone' cannot be loaded with a configuration that comes with the request: the load of " in errors
         assert server.get("/v2/models/gone/ready").status == 200
         with advising(server.url, "sleeps", "--rounds", 50, "-p", 100) as process:
             assert process.stderr is not None

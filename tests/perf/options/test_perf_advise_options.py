@@ -74,3 +74,4 @@ def test_the_command_refuses_and_helps(capsys: pytest.CaptureFixture[str]) -> No
     for name in ("--rounds", "--latency-limit", "--percentile", "--input-data", "-i <http|grpc>", "--json"):
         assert name in text
     assert "--concurrency-range" not in text
+    assert "in milliseconds. (default: 1000)" in text

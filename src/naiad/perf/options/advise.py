@@ -24,6 +24,8 @@ _REFUSED: Final = frozenset(
 _TAKEN: Final = frozenset(
     {"m", "x", "measurement-interval", "percentile", "latency-threshold", "client-workers", "seed", "json"}
 )
+_ELSEWHERE: Final = ("m", "latency-threshold")
+"""Options whose help stands in that of another one, or in the first line."""
 _GROUPS: Final = (PerfGroup.REQUEST, PerfGroup.SERVER, PerfGroup.INPUT)
 TAKEN: Final = tuple(
     option for option in OPTIONS if option.key in _TAKEN or (option.group in _GROUPS and option.key not in _REFUSED)
@@ -40,7 +42,7 @@ ROUNDS: Final = PerfOption(
 )
 LATENCY_LIMIT: Final = PerfOption(
     "latency-limit",
-    "load.latency_limit_ms",
+    "",
     whole(1, "The value must be > 0 msecs."),
     PerfGroup.MEASUREMENT,
     "Latency in milliseconds that the advice has to keep: the average, or that of --percentile. The requests in flight "
@@ -55,10 +57,19 @@ with --model-control-mode=explicit. The configuration that it had is put back at
 """
 
 
+_OWN_HELP: Final = {
+    "measurement-interval": {"default": str(_INTERVAL_MS)},
+    "percentile": {"help": "Percentile of the latency, from 1 to 99, that is shown and limited; -1 for the mean."},
+    "json": {"help": "JSON file with every trial, what the changes gain, and the best configuration."},
+}
+"""What the help text says in another way than that of ``naiad perf``."""
+
+
 def advise_usage() -> str:
     """The help text."""
     note = "The options are those of naiad perf, with the same environment variables."
-    lines = "".join(map(option_help, (ROUNDS, LATENCY_LIMIT, *(option for option in TAKEN if option.key != "m"))))
+    shown = [replace(option, **_OWN_HELP.get(option.key, {})) for option in TAKEN if option.key not in _ELSEWHERE]
+    lines = "".join(map(option_help, (ROUNDS, LATENCY_LIMIT, *shown)))
     return f"{_HEAD}\nOptions:\n{lines}\n{textwrap.fill(note, WIDTH)}\n"
 
 
