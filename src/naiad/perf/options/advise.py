@@ -58,19 +58,24 @@ with --model-control-mode=explicit. The configuration that it had is put back at
 
 
 _OWN_HELP: Final = {
-    "measurement-interval": {"default": str(_INTERVAL_MS)},
-    "percentile": {"help": "Percentile of the latency, from 1 to 99, that is shown and limited; -1 for the mean."},
-    "json": {"help": "JSON file with every trial, what the changes gain, and the best configuration."},
+    "percentile": "Percentile of the latency, from 1 to 99, that is shown and limited; -1 for the mean.",
+    "json": "JSON file with every trial, what the changes gain, and the best configuration.",
 }
-"""What the help text says in another way than that of ``naiad perf``."""
+_OWN_DEFAULTS: Final = {"measurement-interval": str(_INTERVAL_MS)}
 
 
 def advise_usage() -> str:
     """The help text."""
     note = "The options are those of naiad perf, with the same environment variables."
-    shown = [replace(option, **_OWN_HELP.get(option.key, {})) for option in TAKEN if option.key not in _ELSEWHERE]
+    shown = [_in_advice(option) for option in TAKEN if option.key not in _ELSEWHERE]
     lines = "".join(map(option_help, (ROUNDS, LATENCY_LIMIT, *shown)))
     return f"{_HEAD}\nOptions:\n{lines}\n{textwrap.fill(note, WIDTH)}\n"
+
+
+def _in_advice(option: PerfOption) -> PerfOption:
+    """An option with what its help says of advice."""
+    key = option.key
+    return replace(option, help=_OWN_HELP.get(key, option.help), default=_OWN_DEFAULTS.get(key, option.default))
 
 
 def parse_advise(words: Sequence[str], environ: Mapping[str, str]) -> AdviseSettings:
