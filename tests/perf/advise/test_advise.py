@@ -131,7 +131,7 @@ def test_batching_and_a_second_instance_gain(server: RunningServer, tmp_path: Pa
 @pytest.mark.slow
 def test_neither_gains_over_grpc(server: RunningServer) -> None:
     before = config_of(server, "locked")
-    code, out, errors = advise(server.grpc_url, "locked", "-i", "grpc", *SHAPE, "--rounds", 2, "-p", 240)
+    code, out, errors = advise(server.grpc_url, "locked", "-i", "grpc", *SHAPE, "--rounds", 2, "-p", 160)
     assert code == 0, errors
     for change in ("Batching", "Second instance"):
         (line,) = [line for line in out.splitlines() if line.startswith(f"{change}: ")]
