@@ -168,6 +168,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("options", "perf.input", "perf.load", "perf.measure", "perf.options", "perf.report", "perf.sweep"),
         *("perf.target", "perf.workers", "shared_memory", "tensor", "wire"),
     ),
+    "perf.advise": ("config.export", "config.messages", "perf"),
     "perf.sweep": ("perf.options", "perf.settings"),
     "perf.input": ("perf.results", "perf.settings", "perf.steps", "shared_memory", "tensor", "wire"),
     "perf.report": ("perf.histogram", "perf.results", "perf.settings"),

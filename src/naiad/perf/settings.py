@@ -174,3 +174,17 @@ class PerfSettings:
     compare: tuple[Path, ...] = ()
     given: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AdviseSettings:
+    """What ``naiad perf advise`` is asked for.
+
+    Attributes:
+        perf: how requests are made and sent, and the length of a window; ``load.latency_limit_ms`` is the latency that
+            the advice has to keep.
+        rounds: how often each configuration is measured.
+    """
+
+    perf: PerfSettings
+    rounds: int

@@ -15,6 +15,9 @@ from backends.test_repeat_and_square import DECOUPLED, REPEAT
 from backends.test_sequence_backends import controls
 from backends.test_sequence_backends import write as write_sequence
 from naiad.perf.options import PerfOptionError
+from naiad.perf.report.figures import latency_parts
+from naiad.perf.report.findings import largest_contributor
+from naiad.perf.report.instances import instances_text
 from naiad.perf.results import LevelResult
 from naiad.perf.target.protocol import TargetError
 from naiad.testing import wait_until
@@ -33,6 +36,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_model(repository, "delayed", identity(dims="2", max_batch_size=8, delay_ms=DELAY_MS))
     queued = identity(dims="2", max_batch_size=8, delay_ms=5, extra="dynamic_batching { }")
     write_model(repository, "batched", queued)
+    write_model(repository, "pair", identity(dims="2", delay_ms=DELAY_MS).replace("count: 1", "count: 2"))
     write_model(repository, "texts", identity("TYPE_STRING", "2", max_batch_size=8))
     write_model(repository, "simple", ONNX, graph=SUM_AND_DIFFERENCE)
     write_model(repository, "look_up", ONNX, graph=LOOK_UP)
@@ -218,3 +222,21 @@ def test_interrupting_prints_what_there_is(models: Path) -> None:
         out, errors = process.communicate(timeout=RUN_S)
     assert "The run was interrupted" in out
     assert "Traceback" not in errors
+
+
+def test_what_no_network_takes_is_not_called_network(models: Path) -> None:
+    result = level_of(models, "at_once", "--concurrency-range", 8, requests=400)
+    found = latency_parts(result.merged)
+    assert found.network == 0
+    assert found.event_loop > 0
+    largest = largest_contributor(result.merged)
+    assert largest is not None
+    assert largest.name != "network"
+
+
+def test_what_a_second_instance_gains_is_said(models: Path) -> None:
+    report = measure(*options(models, "pair"), "--concurrency-range", "1:4:3", *windows(150))
+    assert report.instances == 2
+    text = instances_text(report.levels, report.instances)
+    assert text.startswith("Instances: a second instance gains: "), text
+    assert 1.5 < float(text.split()[5]) < 2.2

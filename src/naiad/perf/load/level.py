@@ -202,7 +202,8 @@ class LevelRun:
         if window.requests:
             client.cpu_us_per_request = used_s * 1e6 / window.requests
         client.loop_delay.add_all(np.array(self._load.take_delays(), np.int64))
-        client.is_bottleneck = not self._loop.serves and is_client_bottleneck(client)
+        client.serves = self._loop.serves
+        client.is_bottleneck = is_client_bottleneck(client)
         self._processor = after
 
     # The result
@@ -216,9 +217,6 @@ class LevelRun:
         if not stable:
             chosen = list(best_windows(windows, settings.percentile))
         result = LevelResult(self._level, self._batch_size, merge_windows(chosen), windows)
-        if self._loop.serves:
-            # The processor time is that of the model as well.
-            result.merged.client.is_bottleneck = False
         if not stable and not self._is_over_limit():
             result.unstable_reason = self._unstable_reason()
         if self._limit_ms:

@@ -17,6 +17,7 @@ from naiad.perf.load.schedules import (
     poisson_schedule,
     read_intervals,
 )
+from naiad.perf.load.sessions import SessionLoad, conversations_of
 from naiad.perf.load.share import WHOLE, Share
 from naiad.perf.load.source import RequestSource, SequenceSource, StepCycle
 from naiad.perf.measure.recorder import Recorder
@@ -24,7 +25,7 @@ from naiad.perf.results import LoadLevel, LoadMode
 from naiad.perf.settings import PerfSettings
 from naiad.perf.steps import ModelDescription, StepStream
 from naiad.perf.target.loop import EpollLoop
-from naiad.perf.target.protocol import EncodedStep, PerfTarget, TargetError
+from naiad.perf.target.protocol import EncodedStep, PerfTarget
 
 
 class LoadFactory:
@@ -34,7 +35,7 @@ class LoadFactory:
         timestamps_ms: of the steps of a fixed schedule.
 
     Raises:
-        TargetError: the file of intervals cannot be read.
+        TargetError: the file of intervals cannot be read, or steps are no turns of chat sessions.
     """
 
     def __init__(
@@ -52,6 +53,8 @@ class LoadFactory:
         self._encoded = encoded
         self._timestamps_ms = timestamps_ms
         self._intervals_us: list[float] = []
+        is_session = self._plan.mode is LoadMode.SESSION_CONCURRENCY
+        self._conversations = conversations_of(encoded) if is_session else []
         if self._plan.mode is LoadMode.CUSTOM_INTERVALS and self._plan.intervals_file is not None:
             self._intervals_us = read_intervals(self._plan.intervals_file)
 
@@ -82,7 +85,7 @@ class LoadFactory:
             start, end, step = int(levels.start), int(levels.end), int(levels.step)
             return PeriodicLoad(loop, target, source, recorder, start, end, step, plan.request_period)
         if level.mode is LoadMode.SESSION_CONCURRENCY:
-            raise TargetError("sessions are for services of the kind openai")
+            return SessionLoad(loop, target, self._conversations, recorder, int(level.value))
         schedule = share.turns(self._schedule(level))
         if self._model.is_sequence:
             return SequenceOpenLoop(loop, target, source, recorder, schedule, share.count(plan.num_of_sequences))

@@ -153,6 +153,8 @@ def _of_later_modes(settings: PerfSettings) -> Iterator[str]:
     mode, paths = settings.load.mode, settings.input.paths
     if mode is LoadMode.SESSION_CONCURRENCY and settings.target.service_kind != "openai":
         yield "Session concurrency mode is only supported with OpenAI service kind."
+    if mode is LoadMode.SESSION_CONCURRENCY and not paths:
+        yield "When using `--session-concurrency`, you must provide a dataset using `--input-data`."
     if mode is not LoadMode.FIXED_SCHEDULE:
         return
     if settings.measure.total_requests:
@@ -203,9 +205,11 @@ def _of_windows(settings: PerfSettings) -> Iterator[str]:
 
 
 def _of_no_effect(settings: PerfSettings) -> Iterator[str]:
-    target, load, given = settings.target, settings.load, settings.given
+    target, load, measure, given = settings.target, settings.load, settings.measure, settings.given
     if "endpoint" in given and target.service_kind != "openai":
         yield "--endpoint has no effect: it belongs to --service-kind=openai"
+    if measure.total_requests and load.mode is LoadMode.SESSION_CONCURRENCY:
+        yield "--request-count has no effect with --session-concurrency: each session of --input-data is played once"
     if load.client_workers > 1 and target.service_kind == "in_process":
         yield "--client-workers has no effect with --service-kind=in_process: the model runs in this process alone"
     if "binary-search" in given and not load.binary_search:

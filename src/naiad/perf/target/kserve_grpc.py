@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -89,6 +89,34 @@ class KserveGrpcTarget:
     def _send(self, method: str, message: bytes) -> None:
         what = f"the call {method} at {self.endpoint}"
         query(partial(self._open_calls, method, 1), _question(message), what, _DESCRIBE_S)
+
+    def model_config(self) -> dict[str, Any]:
+        """The configuration that the server has completed.
+
+        Raises:
+            TargetError: it does not answer, or has no such model.
+        """
+        name, version = self._settings.model, self._settings.version
+        found = self._call("ModelConfig", name, version, f"the request for the configuration of '{name}'")
+        return dict(found.get("config", {}))
+
+    def load_model(self, config: str | None, on_wait: Callable[[float], None]) -> None:
+        """Have the server load the model, and wait for as long as it takes.
+
+        Args:
+            config: a configuration as JSON in place of that of the repository; None for that of the repository.
+            on_wait: called about twice a second with the seconds so far.
+
+        Raises:
+            TargetError: it does not.
+        """
+        method, name = "RepositoryModelLoad", self._settings.model
+        message = message_class(f"{method}Request")(model_name=name)
+        if config is not None:
+            message.parameters["config"].string_param = config
+        request = _question(message.SerializeToString())
+        what = f"the load of the model '{name}' at {self.endpoint}"
+        query(partial(self._open_calls, method, 1), request, what, None, on_wait)
 
     def place_tensors(self, outputs: Mapping[str, RegionRef]) -> RegionCalls:
         """Have outputs written to regions; gives the calls that register them. ``describe`` comes first."""

@@ -29,6 +29,17 @@ class ServingTarget(Protocol):
         ...
 
 
+def open_kserve(settings: PerfSettings) -> KserveHttpTarget | KserveGrpcTarget:
+    """Reach a server of the KServe protocol.
+
+    Raises:
+        TargetError: it is not reached.
+    """
+    if settings.target.protocol == "grpc":
+        return KserveGrpcTarget(settings.target)
+    return KserveHttpTarget(settings.target, settings.input)
+
+
 def open_target(settings: PerfSettings) -> PerfTarget:
     """Reach the service.
 
@@ -48,9 +59,7 @@ def open_target(settings: PerfSettings) -> PerfTarget:
             f"--service-kind={kind} is read, but naiad perf has no client for such a service; expected triton, "
             "in_process or openai"
         )
-    if settings.target.protocol == "grpc":
-        return KserveGrpcTarget(settings.target)
-    return KserveHttpTarget(settings.target, settings.input)
+    return open_kserve(settings)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ Nothing here knows a protocol. A new kind of service is a ``PerfTarget`` and a `
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from naiad.perf.results import ServerParts
 from naiad.perf.steps import ModelDescription, Step
@@ -42,6 +42,25 @@ class EncodedStep(Protocol):
 
     def in_sequence(self, sequence: int, *, is_first: bool, is_last: bool) -> EncodedRequest:
         """The step as a request of a sequence."""
+        ...
+
+
+@runtime_checkable
+class TurnStep(Protocol):
+    """A step that is one turn of a conversation.
+
+    Attributes:
+        delay_ms: how long the conversation rests once the turn has its response.
+    """
+
+    delay_ms: float
+
+    def in_session(self, history: list[Any]) -> EncodedRequest:
+        """The turn behind everything that was said before; ``history`` gets what the turn itself says."""
+        ...
+
+    def take_reply(self, request: Any, history: list[Any]) -> Problem | None:
+        """Read the response to a request of ``in_session`` into ``history``; gives what is wrong with it."""
         ...
 
 

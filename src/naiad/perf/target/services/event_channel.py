@@ -43,6 +43,7 @@ class EventChannel(HttpChannel):
     def _judge_stream(self, request: Any, reader: HttpResponseReader) -> Problem | None:
         if reader.status != 200:
             return self._judge_failure(request, reader)
+        request.body = bytes(reader.arrived)
         problem = self._events.end()
         if problem is None:
             self._times.output_tokens += self._events.output_tokens

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -9,11 +10,19 @@ import orjson
 from naiad.perf.settings import TargetSettings
 from naiad.perf.steps import ModelDescription, Step
 from naiad.perf.target.http_channel import HttpChannel
+from naiad.perf.target.http_request import HttpRequestBytes
 from naiad.perf.target.http_response import HttpResponseReader
 from naiad.perf.target.protocol import ClientChannel, Poller, Problem, ResponseListener, TargetError
 from naiad.perf.target.services.body_service import BodyService, BodyStep
+from naiad.perf.target.services.chat_step import ChatStep
 from naiad.perf.target.services.event_channel import EventChannel
-from naiad.perf.target.services.generated_text import GENERATE_STREAM, error_text, output_counter, whole_tokens
+from naiad.perf.target.services.generated_text import (
+    GENERATE_STREAM,
+    ChatStream,
+    error_text,
+    output_counter,
+    whole_tokens,
+)
 from naiad.perf.transfer import TransferTimes
 
 _PORT: Final = 8000
@@ -37,6 +46,7 @@ class OpenAiTarget(BodyService):
                 f"--streaming cannot read the streams of '{settings.endpoint}': it knows those of chat/completions, "
                 "completions and generate_stream; leave it out, or correct --endpoint"
             )
+        self._is_chat = self._stream is ChatStream
         self._is_generate = settings.endpoint.rstrip("/").endswith(GENERATE_STREAM)
         if self._is_generate and not settings.streaming:
             raise TargetError(f"'{settings.endpoint}' answers with a stream: give --streaming")
@@ -52,8 +62,16 @@ class OpenAiTarget(BodyService):
         Raises:
             TargetError: the payload asks for a stream and the options do not, or the other way round.
         """
-        body = step.payload if self._is_generate else orjson.dumps(self._completed(orjson.loads(step.payload), index))
-        return BodyStep(self._post(self._path, body, index=index, keeps_body=True))
+        if self._is_generate:
+            return BodyStep(self._request(step.payload, index))
+        payload = self._completed(orjson.loads(step.payload), index)
+        plain = self._request(orjson.dumps(payload), index)
+        if self._is_chat and isinstance(payload.get("messages"), list):
+            return ChatStep(plain, payload, step.delay_ms, partial(self._request, index=index))
+        return BodyStep(plain)
+
+    def _request(self, body: bytes, index: int) -> HttpRequestBytes:
+        return self._post(self._path, body, index=index, keeps_body=True)
 
     def _completed(self, payload: dict[str, Any], index: int) -> dict[str, Any]:
         wanted = self._settings.streaming
@@ -87,7 +105,8 @@ class WholeResponses:
         """What is wrong with a response; None for a right one."""
         if reader.status != 200:
             return judge_failure(request, reader)
-        tokens, problem = whole_tokens(bytes(reader.body or b""))
+        request.body = bytes(reader.body or b"")
+        tokens, problem = whole_tokens(request.body)
         self._times.output_tokens += tokens
         return problem
 
