@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,8 @@ from naiad.quickstart.catalog import select
 from naiad.quickstart.image import FILE as IMAGE
 from naiad.quickstart.write import write_repository
 from naiad.testing.repository import write_model
-from naiad.testing.server import RunningServer, serving
+from naiad.testing.server import RunningServer
+from support.large_repositories import serving_large
 
 CLIENTS = Path(os.environ.get("NAIAD_CLIENT_EXAMPLES", ""))
 PYTHON_BACKEND = Path(os.environ.get("NAIAD_PYTHON_BACKEND_EXAMPLES", ""))
@@ -74,7 +74,8 @@ OWN_REPOSITORY = {
     "simple_grpc_model_control.py": ("simple", "simple_int8", "simple_string", "simple_identity", "simple_sequence")
     + ("simple_dyna_sequence", "densenet_onnx", "inception_onnx"),
 }
-NEED_CUDA = re.compile(r"cuda_shared_memory")
+NEED_CUDA = re.compile(r"^import .*\bcuda_shared_memory\b", re.MULTILINE)
+FAILURE = re.compile(r"^(FAIL|ERROR)", re.MULTILINE)
 HAS_ADDRESS = re.compile(r'"--url"')
 LOCAL = re.compile(r"localhost:(8000|8001|8002)")
 # Modules of examples that are none of the test environment's, as far as a script cannot do without.
@@ -96,20 +97,27 @@ def runs() -> list[tuple[str, tuple[str, ...]]]:
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("field") / "models"
     write_repository(folder, select().models)
-    if HAS_PYTHON_BACKEND:
-        add_python_models(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def python_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("python") / "models"
+    write_repository(folder, select(["add_sub", "repeat_int32", "ensemble_python_resnet50"]).models)
+    add_python_models(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def server(models: Path) -> Iterator[RunningServer]:
-    with serving_all(models, models.parent / "server.log") as running:
+    log = models.parent / "server.log"
+    with serving_large(log, "--model-repository", models, "--allow-client-shm=true") as running:
         yield running
 
 
-@contextmanager
-def serving_all(models: Path, log: Path, *options: str) -> Iterator[RunningServer]:
-    with serving(log, "--model-repository", models, "--allow-client-shm=true", *options) as running:
+@pytest.fixture(scope="module")
+def python_server(python_models: Path) -> Iterator[RunningServer]:
+    with serving_large(python_models.parent / "server.log", "--model-repository", python_models) as running:
         yield running
 
 
@@ -150,7 +158,7 @@ def run_script(script: Path, words: tuple[str, ...], server: RunningServer, fold
     command = [sys.executable, str(script), *(known.get(word, word) for word in words)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    assert "FAIL" not in done.stdout.upper().replace("FAILED_PRECONDITION", "")
+    assert not FAILURE.search(done.stdout), done.stdout
     return done.stdout
 
 
@@ -166,7 +174,8 @@ def test_a_client_example_runs(
         pytest.skip(f"needs {', '.join(missing)}")
     if script in OWN_REPOSITORY:
         write_repository(tmp_path / "own", select(OWN_REPOSITORY[script]).models)
-        with serving_all(tmp_path / "own", tmp_path / "server.log", "--model-control-mode=explicit") as own:
+        options = ("--model-repository", tmp_path / "own", "--model-control-mode=explicit")
+        with serving_large(tmp_path / "server.log", *options) as own:
             run_script(file, words, own, tmp_path, models)
     else:
         run_script(file, words, request.getfixturevalue("server"), tmp_path, models)
@@ -193,16 +202,16 @@ NEED_DOWNLOADS = {"instance_kind/client.py": "fetches a network and an image"}
 @python_backend
 @pytest.mark.parametrize("script", PYTHON_CLIENTS)
 def test_an_example_of_the_python_backend_runs(
-    script: str, server: RunningServer, models: Path, tmp_path: Path
+    script: str, python_server: RunningServer, python_models: Path, tmp_path: Path
 ) -> None:
     model, words = PYTHON_CLIENTS[script]
-    if not (models / model).exists():
+    if not (python_models / model).exists():
         pytest.skip(f"the model '{model}' needs a package that is not installed")
     if missing := missing_modules(PYTHON_BACKEND / script):
         pytest.skip(f"needs {', '.join(missing)}")
     if "labels" in words:
-        shutil.copy(models / "resnet50_onnx" / "labels.txt", tmp_path / "labels")
-    output = run_script(PYTHON_BACKEND / script, words, server, tmp_path, models)
+        shutil.copy(python_models / "resnet50_onnx" / "labels.txt", tmp_path / "labels")
+    output = run_script(PYTHON_BACKEND / script, words, python_server, tmp_path, python_models)
     assert "PASS" in output or "Result is class: CLASS" in output
 
 

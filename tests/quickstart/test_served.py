@@ -17,8 +17,9 @@ import tritonclient.http
 from naiad.quickstart.catalog import MODELS, select
 from naiad.quickstart.image import sample_image
 from naiad.quickstart.write import write_repository
-from naiad.testing.server import RunningServer, serving
+from naiad.testing.server import RunningServer
 from support.document_blocks import Terminal, blocks
+from support.large_repositories import serving_large
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -37,7 +38,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(repository: Path) -> Iterator[RunningServer]:
-    with serving(repository.parent / "server.log", "--model-repository", repository) as running:
+    with serving_large(repository.parent / "server.log", "--model-repository", repository) as running:
         yield running
 
 
@@ -100,7 +101,7 @@ def test_linear_model_is_its_thousand_layers(repository: Path, client: Any) -> N
     found = client.infer("linear_model", [given]).as_numpy("OUTPUT")
     network = torch.jit.load(repository / "linear_model" / "1" / "model.pt")
     assert len([name for name, _ in network.named_parameters() if name.endswith("weight")]) == 1000
-    weights = [float(p) for name, p in network.named_parameters()]
+    weights = [float(p.detach()) for _, p in network.named_parameters()]
     assert np.isfinite(found).all() and len(set(weights)) > 1500
     expected = rows
     for weight, bias in zip(weights[::2], weights[1::2], strict=True):

@@ -48,7 +48,7 @@ _MEASURE: Final = """
 Measure a model, with four callers at a time:
 
 ```bash
-naiad perf -m {measured} --percentile=95 --concurrency-range=4 --request-count=200
+naiad perf -m {measured} -u localhost:8000 --percentile=95 --concurrency-range=4 --request-count=200
 ```
 """
 _BATCHING: Final = """
