@@ -53,7 +53,12 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(programs: Path, *command: str, path: str = "") -> subprocess.CompletedProcess[str]:
     environment = {**server_environment(), "PATH": path or str(programs)}
     return subprocess.run(
-        [str(programs / command[0]), *command[1:]], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [str(programs / command[0]), *command[1:]],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
@@ -76,7 +81,9 @@ def test_only_this_package_has_the_names(programs: Path) -> None:
 @pytest.fixture
 def server(programs: Path, tmp_path: Path) -> Iterator[RunningServer]:
     tensor = "[{ name: 'X' data_type: TYPE_FP32 dims: [4] }]"
-    write_model(tmp_path / "models", "same", f"backend: 'identity'\ninput {tensor}\noutput {tensor}\n".replace("'", '"'))
+    write_model(
+        tmp_path / "models", "same", f"backend: 'identity'\ninput {tensor}\noutput {tensor}\n".replace("'", '"')
+    )
     listen = [f"--{name}-address=127.0.0.1" for name in ("http", "grpc")]
     listen += [f"--{name}-port=0" for name in ("http", "grpc", "metrics")]
     command = [str(programs / "tritonserver"), "--model-repository", str(tmp_path / "models"), *listen]

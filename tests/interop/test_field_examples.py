@@ -1,8 +1,8 @@
 """The field's example scripts against the models of ``naiad quickstart``, where a folder has them.
 
-``NAIAD_CLIENT_EXAMPLES`` names the examples of the field's client libraries (``src/python/examples`` of its repository),
-``NAIAD_PYTHON_BACKEND_EXAMPLES`` those of its Python backend (``examples``). They are not part of this project. A script
-runs as it is; where it has no option for the server's address, a copy of it runs with another port.
+``NAIAD_CLIENT_EXAMPLES`` names the examples of the field's client libraries (``src/python/examples`` of its
+repository), ``NAIAD_PYTHON_BACKEND_EXAMPLES`` those of its Python backend (``examples``). They are not part of this
+project. A script runs as it is; where it has no option for the server's address, a copy of it runs with another port.
 """
 
 from __future__ import annotations
@@ -68,11 +68,10 @@ RUNS: dict[str, list[tuple[str, ...]]] = {
     },
 }
 # Scripts that count the models of their repository, and the models that they expect there.
+PUBLISHED = ("simple", "simple_int8", "simple_string", "simple_identity", "simple_sequence", "densenet_onnx")
 OWN_REPOSITORY = {
-    "simple_http_model_control.py": ("simple", "simple_int8", "simple_string", "simple_identity", "simple_sequence")
-    + ("densenet_onnx", "inception_onnx"),
-    "simple_grpc_model_control.py": ("simple", "simple_int8", "simple_string", "simple_identity", "simple_sequence")
-    + ("simple_dyna_sequence", "densenet_onnx", "inception_onnx"),
+    "simple_http_model_control.py": (*PUBLISHED, "inception_onnx"),
+    "simple_grpc_model_control.py": (*PUBLISHED, "inception_onnx", "simple_dyna_sequence"),
 }
 NEED_CUDA = re.compile(r"^import .*\bcuda_shared_memory\b", re.MULTILINE)
 FAILURE = re.compile(r"^(FAIL|ERROR)", re.MULTILINE)
@@ -163,7 +162,9 @@ def run_script(script: Path, words: tuple[str, ...], server: RunningServer, fold
 
 
 @clients
-@pytest.mark.parametrize(("script", "words"), runs(), ids=lambda part: part if isinstance(part, str) else " ".join(part))
+@pytest.mark.parametrize(
+    ("script", "words"), runs(), ids=lambda part: part if isinstance(part, str) else " ".join(part)
+)
 def test_a_client_example_runs(
     script: str, words: tuple[str, ...], request: pytest.FixtureRequest, models: Path, tmp_path: Path
 ) -> None:
@@ -193,7 +194,10 @@ PYTHON_CLIENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "decoupled/repeat_client.py": ("repeat_int32", ()),
     "decoupled/square_client.py": ("square_int32", ()),
     "jax/client.py": ("jax", ()),
-    "preprocessing/client.py": ("ensemble_python_resnet50", ("--image", PICTURE, "--url", GRPC, "--label_file", "labels")),
+    "preprocessing/client.py": (
+        "ensemble_python_resnet50",
+        ("--image", PICTURE, "--url", GRPC, "--label_file", "labels"),
+    ),
     "pytorch/client.py": ("pytorch", ()),
 }
 NEED_DOWNLOADS = {"instance_kind/client.py": "fetches a network and an image"}

@@ -151,7 +151,9 @@ def test_a_package_that_does_not_work_is_named(tmp_path: Path, monkeypatch: pyte
     broken = types.ModuleType("onnx")
     broken.__spec__ = ModuleSpec("onnx", None)
     monkeypatch.setitem(sys.modules, "onnx", broken)
-    with pytest.raises(QuickstartError, match=r"'simple' could not be built with onnx, onnxruntime: .*import.*--models"):
+    with pytest.raises(
+        QuickstartError, match=r"'simple' could not be built with onnx, onnxruntime: .*import.*--models"
+    ):
         write_repository(tmp_path / "m", [MODELS["add_sub"], MODELS["simple"]])
     assert shown(tmp_path) == []
 

@@ -56,7 +56,9 @@ def needed(*names: str) -> None:
 
 def test_all_models_are_there_where_all_packages_are() -> None:
     assert {*NAMES, *CHOSEN.left_out} == set(MODELS)
-    of_tutorials = "simple simple_string simple_identity simple_sequence densenet_onnx inception_onnx inception_graphdef"
+    of_tutorials = (
+        "simple simple_string simple_identity simple_sequence densenet_onnx inception_onnx inception_graphdef"
+    )
     assert {*of_tutorials.split(), "linear_model", "add_sub"} <= set(MODELS)
 
 
@@ -112,7 +114,11 @@ def test_linear_model_is_its_thousand_layers(repository: Path, client: Any) -> N
 def test_repeat_int32_responds_for_each_element(server: RunningServer) -> None:
     answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
     inputs = []
-    for name, datatype, values in (("IN", np.int32, [4, 2, 0]), ("DELAY", np.uint32, [1, 1, 1]), ("WAIT", np.uint32, [1])):
+    for name, datatype, values in (
+        ("IN", np.int32, [4, 2, 0]),
+        ("DELAY", np.uint32, [1, 1, 1]),
+        ("WAIT", np.uint32, [1]),
+    ):
         wire = "INT32" if datatype is np.int32 else "UINT32"
         inputs.append(tritonclient.grpc.InferInput(name, [len(values)], wire))
         inputs[-1].set_data_from_numpy(np.array(values, datatype))

@@ -15,9 +15,10 @@ _OPERATORS: Final = {"OUTPUT0": "Add", "OUTPUT1": "Sub"}
 
 
 def _config(name: str, datatype: str) -> str:
-    dims = f"{datatype} {_ELEMENTS}"
+    dims = [_ELEMENTS]
     head = f'name: "{name}"\nplatform: "onnxruntime_onnx"\nmax_batch_size: 8\n'
-    return head + tensors("input", INPUT0=dims, INPUT1=dims) + tensors("output", OUTPUT0=dims, OUTPUT1=dims)
+    made = tensors("output", datatype, dims, "OUTPUT0", "OUTPUT1")
+    return head + tensors("input", datatype, dims, "INPUT0", "INPUT1") + made
 
 
 def _write_int32(folder: Path) -> None:
@@ -43,7 +44,7 @@ def _write_cast(folder: Path, datatype: str) -> None:
 
 def _write(folder: Path, datatype: str, nodes: Sequence[Any]) -> None:
     tensor = (datatype, _SHAPE)
-    write_graph(folder, nodes, {"INPUT0": tensor, "INPUT1": tensor}, {name: tensor for name in _OPERATORS})
+    write_graph(folder, nodes, {"INPUT0": tensor, "INPUT1": tensor}, dict.fromkeys(_OPERATORS, tensor))
 
 
 def _request(datatype: str, first: list[Any], second: list[Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -81,12 +81,22 @@ def tensor_request(**inputs: tuple[str, list[int], list[Any]]) -> dict[str, Any]
     }
 
 
-def tensors(field_name: str, **dims: str) -> str:
-    """The fields ``input`` or ``output`` of a configuration: each tensor's datatype and dims, as in ``"INT32 16"``."""
-    texts = []
-    for name, text in dims.items():
-        datatype, shape = text.split(" ", 1)
-        texts.append(
-            f'{field_name} [\n  {{\n    name: "{name}"\n    data_type: TYPE_{datatype}\n    dims: [ {shape} ]\n  }}\n]\n'
-        )
-    return "".join(texts)
+def tensor_field(side: str, name: str, datatype: str, dims: Sequence[int], labels: str = "") -> str:
+    """A tensor in the text of a configuration.
+
+    Args:
+        side: ``input`` or ``output``.
+        name: its name.
+        datatype: without ``TYPE_``.
+        dims: without the batch's; -1 is a free one.
+        labels: the file with the labels of its classes; "" for none.
+    """
+    lines = [f'name: "{name}"', f"data_type: TYPE_{datatype}", f"dims: [ {', '.join(map(str, dims))} ]"]
+    lines += [f'label_filename: "{labels}"'] if labels else []
+    text = "".join(f"    {line}\n" for line in lines)
+    return f"{side} [\n  {{\n{text}  }}\n]\n"
+
+
+def tensors(side: str, datatype: str, dims: Sequence[int], *names: str) -> str:
+    """Tensors of one datatype and shape."""
+    return "".join(tensor_field(side, name, datatype, dims) for name in names)

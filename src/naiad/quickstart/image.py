@@ -39,11 +39,14 @@ def _mug() -> np.ndarray[Any, Any]:
     y, x = np.mgrid[0:HEIGHT, 0:WIDTH].astype(np.float32)
     pixels = np.stack([170 + 0.2 * x, 190 + 0.1 * x, 205 - 0.2 * y], axis=-1)
     table = y > 170
-    pixels[table] = np.stack([150 + 20 * np.sin(x / 9 + y / 3), 105 + 12 * np.sin(x / 9 + y / 3), 60 + 0 * x], -1)[table]
+    pixels[table] = np.stack([150 + 20 * np.sin(x / 9 + y / 3), 105 + 12 * np.sin(x / 9 + y / 3), 60 + 0 * x], -1)[
+        table
+    ]
     ring = np.hypot(x - 205, y - 130)
     pixels[(ring > 24) & (ring < 38)] = (150, 25, 25)
     body = (abs(x - 150) < 55) & (y > 75) & (y < 195)
     shade = 215 - 1.2 * abs(x - 130)
     pixels[body] = np.stack([shade, 0.2 * shade, 0.2 * shade], axis=-1)[body]
     pixels[((x - 150) / 55) ** 2 + ((y - 75) / 12) ** 2 < 1] = (70, 40, 25)
-    return np.clip(pixels, 0, 255).astype(np.uint8)
+    mug: np.ndarray[Any, Any] = np.clip(pixels, 0, 255).astype(np.uint8)
+    return mug

@@ -1,4 +1,4 @@
-"""``linear_model``: 1000 chained linear layers of one neuron, as TorchScript. Each call costs more than its arithmetic."""
+"""``linear_model``: 1000 chained linear layers of one neuron, as TorchScript: calls cost more than arithmetic."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ LINEAR_MODEL: Final = ExampleModel(
     "linear_model",
     f"{LAYERS} chained layers of one neuron (TorchScript), not batched yet",
     'name: "linear_model"\nplatform: "pytorch_libtorch"\nmax_batch_size: 32\n'
-    + tensors("input", INPUT="FP32 1")
-    + tensors("output", OUTPUT="FP32 1")
+    + tensors("input", "FP32", [1], "INPUT")
+    + tensors("output", "FP32", [1], "OUTPUT")
     + "instance_group [ { count: 1 kind: KIND_CPU } ]\n",
     _write,
     (TORCH,),

@@ -24,7 +24,8 @@ def write_graph(
     Args:
         folder: the version's folder.
         nodes: of ``onnx.helper.make_node``, in an order in which they can run.
-        inputs, outputs: ONNX's name of the datatype, such as ``INT32``, and the shape of each; a word is a free dimension.
+        inputs, outputs: ONNX's name of the datatype, such as ``INT32``, and the shape of each; a word is a free
+            dimension.
         initializers: the constants, as ``onnx.TensorProto``.
     """
     from onnx import TensorProto, helper

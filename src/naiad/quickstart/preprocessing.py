@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from naiad.quickstart.example_model import PILLOW, ExampleModel
+from naiad.quickstart.example_model import PILLOW, ExampleModel, tensor_field
 from naiad.quickstart.networks import inception, resnet
+from naiad.quickstart.networks.inception_layers import CLASSES
 from naiad.quickstart.python_models import write_program
 
 _PROGRAM: Final = '''\
@@ -73,14 +74,6 @@ def _preprocessing(name: str, summary: str, max_batch_size: int, given: str, mad
     return ExampleModel(name, summary, config, lambda folder: write_program(folder, _PROGRAM), (PILLOW,))
 
 
-def _tensor(side: str, name: str, datatype: str, dims: Sequence[int], labels: str = "") -> str:
-    label_line = f'    label_filename: "{labels}"\n' if labels else ""
-    listed = ", ".join(map(str, dims))
-    return (
-        f'{side} [\n  {{\n    name: "{name}"\n    data_type: TYPE_{datatype}\n    dims: [ {listed} ]\n{label_line}  }}\n]\n'
-    )
-
-
 def _step(model: str, **maps: tuple[str, str]) -> str:
     texts = "".join(
         f'      {side} {{\n        key: "{key}"\n        value: "{value}"\n      }}\n'
@@ -103,16 +96,16 @@ PREPROCESS: Final = _preprocessing(
     "preprocess",
     "makes the tensor for resnet50_onnx of an image file, in Python",
     256,
-    _tensor("input", "INPUT_0", "UINT8", [-1]),
-    _tensor("output", "OUTPUT_0", "FP32", [3, 224, 224]),
+    tensor_field("input", "INPUT_0", "UINT8", [-1]),
+    tensor_field("output", "OUTPUT_0", "FP32", [3, 224, 224]),
     "IMAGENET",
 )
 PREPROCESS_INCEPTION: Final = _preprocessing(
     "preprocess_inception",
     "makes the tensor for inception_graphdef of an image file, in Python",
     128,
-    _tensor("input", "INPUT", "STRING", [1]),
-    _tensor("output", "OUTPUT", "FP32", inception.IMAGE_SHAPE),
+    tensor_field("input", "INPUT", "STRING", [1]),
+    tensor_field("output", "OUTPUT", "FP32", inception.IMAGE_SHAPE),
     "INCEPTION",
 )
 ENSEMBLE_PYTHON_RESNET50: Final = ExampleModel(
@@ -121,8 +114,8 @@ ENSEMBLE_PYTHON_RESNET50: Final = ExampleModel(
     _ensemble(
         "ensemble_python_resnet50",
         256,
-        _tensor("input", "INPUT", "UINT8", [-1]),
-        _tensor("output", "OUTPUT", "FP32", [resnet.CLASSES]),
+        tensor_field("input", "INPUT", "UINT8", [-1]),
+        tensor_field("output", "OUTPUT", "FP32", [resnet.CLASSES]),
         [
             _step("preprocess", input_map=("INPUT_0", "INPUT"), output_map=("OUTPUT_0", _IMAGE)),
             _step(resnet.NAME, input_map=(resnet.INPUT, _IMAGE), output_map=(resnet.OUTPUT, "OUTPUT")),
@@ -136,8 +129,8 @@ PREPROCESS_INCEPTION_ENSEMBLE: Final = ExampleModel(
     _ensemble(
         "preprocess_inception_ensemble",
         128,
-        _tensor("input", "INPUT", "STRING", [1]),
-        _tensor("output", "CLASSIFICATION", "FP32", [inception.CLASSES], inception.LABELS),
+        tensor_field("input", "INPUT", "STRING", [1]),
+        tensor_field("output", "CLASSIFICATION", "FP32", [CLASSES], inception.LABELS),
         [
             _step("preprocess_inception", input_map=("INPUT", "INPUT"), output_map=("OUTPUT", _IMAGE)),
             _step(

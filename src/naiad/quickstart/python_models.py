@@ -57,8 +57,8 @@ ADD_SUB: Final = ExampleModel(
     "add_sub",
     "adds and subtracts two FP32 vectors, in Python",
     'name: "add_sub"\nbackend: "python"\n'
-    + tensors("input", INPUT0="FP32 4", INPUT1="FP32 4")
-    + tensors("output", OUTPUT0="FP32 4", OUTPUT1="FP32 4")
+    + tensors("input", "FP32", [4], "INPUT0", "INPUT1")
+    + tensors("output", "FP32", [4], "OUTPUT0", "OUTPUT1")
     + "instance_group [{ kind: KIND_CPU }]\n",
     lambda folder: write_program(folder, _ADD_SUB),
     request=tensor_request(INPUT0=("FP32", [4], [1, 2, 3, 4]), INPUT1=("FP32", [4], [0.5, 0.5, 0.5, 0.5])),
@@ -67,8 +67,8 @@ SIMPLE_IDENTITY: Final = ExampleModel(
     "simple_identity",
     "gives back its strings, in Python",
     'name: "simple_identity"\nbackend: "python"\nmax_batch_size: 8\n'
-    + tensors("input", INPUT0="STRING -1")
-    + tensors("output", OUTPUT0="STRING -1"),
+    + tensors("input", "STRING", [-1], "INPUT0")
+    + tensors("output", "STRING", [-1], "OUTPUT0"),
     lambda folder: write_program(folder, _IDENTITY),
     request=tensor_request(INPUT0=("BYTES", [1, 2], ["hello", "world"])),
 )

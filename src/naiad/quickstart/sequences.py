@@ -13,7 +13,7 @@ from naiad.quickstart.onnx_file import write_graph
 
 _ROW: Final = ("INT32", ("N", 1))
 _ID: Final = ("UINT64", ("N", 1))
-_TENSORS: Final = tensors("input", INPUT="INT32 1") + tensors("output", OUTPUT="INT32 1")
+_TENSORS: Final = tensors("input", "INT32", [1], "INPUT") + tensors("output", "INT32", [1], "OUTPUT")
 _IDLE_US: Final = 10_000_000
 
 

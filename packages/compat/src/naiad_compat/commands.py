@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 from naiad.cli.main import COMMANDS, main
-
 from naiad_compat.programs import others
 
 REPLACED = {"tritonserver": "serve", "perf_analyzer": "perf", "model-analyzer": "analyze"}

@@ -1,7 +1,7 @@
 """The messages of a TensorFlow graph, as far as a frozen network has them, so that writing one needs no TensorFlow.
 
-Source: the fields of ``graph.proto``, ``node_def.proto``, ``attr_value.proto``, ``tensor.proto`` and ``tensor_shape.proto``
-of TensorFlow, which are stable.
+Source: the fields of TensorFlow's ``graph.proto``, ``node_def.proto``, ``attr_value.proto``, ``tensor.proto`` and
+``tensor_shape.proto``, which are stable.
 """
 
 from __future__ import annotations

@@ -115,7 +115,11 @@ class OnnxLayers:
     # Parts
 
     def _pool(self, operator: str, source: Layer, size: int, stride: int, padding: Padding) -> Layer:
-        settings = {"kernel_shape": [size, size], "strides": [stride, stride], "auto_pad": _AUTO_PAD[padding]}
+        settings: dict[str, Any] = {
+            "kernel_shape": [size, size],
+            "strides": [stride, stride],
+            "auto_pad": _AUTO_PAD[padding],
+        }
         return Layer(self._add(operator, [source.name], **settings), source.channels)
 
     def _kernel(self, kernel: Kernel) -> str:

@@ -1,7 +1,7 @@
 """Random weights that take little space: all kernels of a network are cut from one table of random numbers.
 
-A file holds the table once, and the graph cuts, shapes and scales each kernel when it is loaded. Every layer keeps its real
-shape, so that the network takes the time and the memory of the real one.
+A file holds the table once, and the graph cuts, shapes and scales each kernel when it is loaded. Every layer keeps its
+real shape, so that the network takes the time and the memory of the real one.
 """
 
 from __future__ import annotations
