@@ -13,11 +13,14 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
+from google.protobuf import text_format
 
 from naiad.cli.main import main
+from naiad.config.messages import message_class
 from naiad.quickstart import image
 from naiad.quickstart.catalog import MODELS
 from naiad.quickstart.write import QuickstartError, write_repository
+from support.document_blocks import blocks
 
 SMALL = "--models=simple,add_sub"
 
@@ -43,6 +46,7 @@ def test_an_ensemble_brings_its_members(tmp_path: Path) -> None:
     assert (tmp_path / "m" / "resnet50_onnx" / "labels.txt").read_text().splitlines()[999] == "CLASS 999"
 
 
+@pytest.mark.slow
 def test_the_same_bytes_each_time(tmp_path: Path) -> None:
     for name in ("a", "b"):
         assert main(["quickstart", str(tmp_path / name), "--models=simple,densenet_onnx,inception_onnx"]) == 0
@@ -65,6 +69,17 @@ def test_the_image_is_a_png() -> None:
     found = pil.open(io.BytesIO(image.sample_image()))
     assert (found.format, found.mode, found.size) == ("PNG", "RGB", (image.WIDTH, image.HEIGHT))
     assert found.getpixel((130, 130)) == (215, 43, 43)
+
+
+@pytest.mark.slow
+def test_the_readme_lets_linear_model_batch(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    write_repository(tmp_path / "models", [MODELS["linear_model"]])
+    *_, command = blocks(tmp_path / "models" / "README.md")
+    subprocess.run(["bash", "-euc", command.text], cwd=tmp_path, check=True)
+    config = message_class("ModelConfig")()
+    text_format.Parse((tmp_path / "models" / "linear_model" / "config.pbtxt").read_text(), config)
+    assert config.HasField("dynamic_batching") and config.max_batch_size == 32
 
 
 # What is refused
