@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+import naiad
 from naiad.quickstart.catalog import select
 from naiad.quickstart.image import FILE as IMAGE
 from naiad.quickstart.write import write_repository
@@ -30,6 +31,8 @@ PYTHON_BACKEND = Path(os.environ.get("NAIAD_PYTHON_BACKEND_EXAMPLES", ""))
 HAS_CLIENTS = "NAIAD_CLIENT_EXAMPLES" in os.environ
 HAS_PYTHON_BACKEND = "NAIAD_PYTHON_BACKEND_EXAMPLES" in os.environ
 RUN_S = 120
+# Where scripts/test installs the packages of node.
+NODE_MODULES = Path(sys.prefix) / "interop-node" / "node_modules"
 
 pytestmark = [
     pytest.mark.slow,
@@ -180,6 +183,21 @@ def test_a_client_example_runs(
             run_script(file, words, own, tmp_path, models)
     else:
         run_script(file, words, request.getfixturevalue("server"), tmp_path, models)
+
+
+@clients
+def test_the_client_example_in_javascript_runs(server: RunningServer, tmp_path: Path) -> None:
+    """It wants the files of the protocol beside it."""
+    script = CLIENTS.parents[1] / "grpc_generated" / "javascript" / "client.js"
+    node = shutil.which("node")
+    if node is None or not script.exists() or not (NODE_MODULES / "@grpc" / "grpc-js").is_dir():
+        pytest.skip("needs node, @grpc/grpc-js and grpc_generated/javascript beside the Python examples")
+    shutil.copy(script, tmp_path / "client.js")
+    (tmp_path / "proto").symlink_to(Path(naiad.__file__).parent / "protos")
+    command = [node, "client.js", server.host, str(server.grpc)]
+    environment = os.environ | {"NODE_PATH": str(NODE_MODULES)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=RUN_S)
+    assert done.returncode == 0 and "15 + 15 = 30\n15 - 15 = 0" in done.stdout, done.stdout + done.stderr
 
 
 # The name of the model, for which there may be no package here, and the words of the command.
