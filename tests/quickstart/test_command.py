@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import types
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
@@ -20,7 +22,7 @@ from naiad.config.messages import message_class
 from naiad.quickstart import image
 from naiad.quickstart.catalog import MODELS
 from naiad.quickstart.write import QuickstartError, write_repository
-from support.document_blocks import blocks
+from support.document_blocks import ROOT, blocks
 
 SMALL = "--models=simple,add_sub"
 
@@ -160,6 +162,16 @@ def test_a_named_model_without_its_package_is_an_error(
     assert main(["quickstart", str(tmp_path / "m"), "--models=add_sub,linear_model"]) == 1
     assert "'linear_model' cannot be written: the package 'torch' is not installed" in capsys.readouterr().err
     assert shown(tmp_path) == []
+
+
+def test_the_extras_that_texts_name_install_the_packages() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    packages = {package for model in MODELS.values() for package in model.packages}
+    assert {package.module for package in packages} == {"onnx", "onnxruntime", "PIL", "tensorflow", "torch"}
+    installed_as = {"PIL": "pillow"}
+    for package in packages:
+        name = installed_as.get(package.module, package.module)
+        assert any(re.match(rf"{name}\b", requirement) for requirement in extras[package.extra]), package
 
 
 def test_a_package_that_does_not_work_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

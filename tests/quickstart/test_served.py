@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import queue
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -194,6 +196,15 @@ def test_the_ensembles_take_an_image_file(client: Any) -> None:
     assert all(label.decode().split(":")[2].startswith("CLASS ") for label in rows[0])
 
 
+def test_perf_reads_the_image_of_the_other_ensemble(repository: Path, server: RunningServer) -> None:
+    needed("preprocess_inception_ensemble")
+    file = repository / "preprocess_inception_ensemble" / "input.json"
+    options = ("-u", server.url, "--input-data", str(file), "--request-count=3")
+    command = [sys.executable, "-m", "naiad", "perf", "-m", "preprocess_inception_ensemble", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "Concurrency: 1" in done.stdout, done.stdout + done.stderr
+
+
 def test_what_is_no_image_is_the_callers_error(client: Any) -> None:
     needed("ensemble_python_resnet50")
     file = np.frombuffer(b"no image at all", np.uint8)[None]
@@ -212,5 +223,6 @@ def test_the_commands_of_the_readme_work(tmp_path: Path) -> None:
         found = [terminal.run(block) for block in blocks(folder / "models" / "README.md") if block.language == "bash"]
     finally:
         terminal.stop()
-    served, answered, classified, measured = found
+    served, answered, classified, measured, images = found
+    assert "Concurrency: 1" in images
     assert (served, classified) == ("", "200\n") and '"OUTPUT0"' in answered and "Concurrency: 4" in measured

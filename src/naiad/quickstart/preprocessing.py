@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import struct
 from collections.abc import Sequence
 from typing import Final
 
 from naiad.quickstart.example_model import PILLOW, ExampleModel, tensor_field
+from naiad.quickstart.image import sample_image
 from naiad.quickstart.networks import inception, resnet
 from naiad.quickstart.networks.inception_layers import CLASSES
 from naiad.quickstart.python_models import write_program
+
+MEASURED: Final = "input.json"
 
 _PROGRAM: Final = '''\
 """Makes the tensor of an image file (JPEG, PNG or whatever else Pillow reads).
@@ -90,7 +96,14 @@ def _ensemble(name: str, max_batch_size: int, given: str, made: str, steps: Sequ
     )
 
 
+def _measured(tensor: bytes, *shape: int) -> str:
+    """The file that ``naiad perf`` and perf_analyzer read with ``--input-data``: one step with the bytes of INPUT."""
+    content = {"b64": base64.b64encode(tensor).decode()}
+    return f"{json.dumps({'data': [{'INPUT': {'content': content, 'shape': shape}}]})}\n"
+
+
 _IMAGE: Final = "preprocessed_image"
+_FILE: Final = sample_image()
 
 PREPROCESS: Final = _preprocessing(
     "preprocess",
@@ -122,6 +135,7 @@ ENSEMBLE_PYTHON_RESNET50: Final = ExampleModel(
         ],
     ),
     members=("preprocess", resnet.NAME),
+    files={MEASURED: _measured(_FILE, len(_FILE))},
 )
 PREPROCESS_INCEPTION_ENSEMBLE: Final = ExampleModel(
     "preprocess_inception_ensemble",
@@ -141,5 +155,9 @@ PREPROCESS_INCEPTION_ENSEMBLE: Final = ExampleModel(
         ],
     ),
     members=("preprocess_inception", "inception_graphdef"),
-    files={inception.LABELS: inception.inception_labels()},
+    files={
+        inception.LABELS: inception.inception_labels(),
+        # An element of BYTES has its length in front.
+        MEASURED: _measured(struct.pack("<I", len(_FILE)) + _FILE, 1),
+    },
 )

@@ -51,6 +51,14 @@ Measure a model, with four callers at a time:
 naiad perf -m {measured} -u localhost:8000 --percentile=95 --concurrency-range=4 --request-count=200
 ```
 """
+_IMAGES: Final = """
+Measure an ensemble with the sample image, one caller at a time:
+
+```bash
+naiad perf -m ensemble_python_resnet50 -u localhost:8000 --request-count=10 \\
+    --input-data {folder}/ensemble_python_resnet50/input.json
+```
+"""
 _BATCHING: Final = """
 `linear_model` is not batched. Let the server batch, start it again, and measure again:
 
@@ -71,6 +79,7 @@ def readme(folder: str, models: Sequence[ExampleModel]) -> str:
     parts += [_CLASSES] if networks else []
     parts += [_ENSEMBLE] if "ensemble_python_resnet50" in names else []
     parts += [_MEASURE] if simple else []
+    parts += [_IMAGES] if "ensemble_python_resnet50" in names else []
     parts += [_BATCHING] if "linear_model" in names else []
     return "".join(parts).format(
         folder=folder or ".",
