@@ -42,6 +42,15 @@ def test_models_are_written_with_a_readme_and_an_image(tmp_path: Path, capsys: p
     assert f"naiad serve {folder}" in capsys.readouterr().out
 
 
+def test_folders_with_odd_names(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for name in (b"my {models}", b"caf\xe9"):
+        folder = tmp_path / os.fsdecode(name)
+        assert main(["quickstart", str(folder), SMALL]) == 0
+        assert shown(folder) == ["README.md", "add_sub", "image.png", "simple"]
+    assert "naiad serve 'my {models}'" in (tmp_path / "my {models}" / "README.md").read_text()
+    assert f"naiad serve '{tmp_path}/caf\\xe9'" in capfd.readouterr().out
+
+
 def test_an_ensemble_brings_its_members(tmp_path: Path) -> None:
     assert main(["quickstart", str(tmp_path / "m"), "--models", "ensemble_python_resnet50"]) == 0
     assert {"ensemble_python_resnet50", "preprocess", "resnet50_onnx"} <= set(shown(tmp_path / "m"))
@@ -90,6 +99,7 @@ def test_the_readme_lets_linear_model_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "text"),
     [
+        ([""], "name the folder to write, as in: naiad quickstart models"),
         ([], "name the folder to write, as in: naiad quickstart models"),
         (["m", "--models=simpel"], "there is no quickstart model 'simpel', did you mean 'simple'?"),
         (["m", "--models=xyz"], "there is no quickstart model 'xyz'; naiad quickstart --list shows all"),
@@ -208,6 +218,8 @@ def test_a_full_disk_leaves_no_model_behind(small_disk: Path, capsys: pytest.Cap
     error = capsys.readouterr().err
     assert os.strerror(errno.ENOSPC) in error and "no model was left half-written" in error
     assert not new.exists()
+    assert main(["quickstart", str(new / "below" / "it"), "--models=densenet_onnx"]) == 1
+    assert not new.exists() and capsys.readouterr().err
     assert main(["quickstart", str(old), "--models=simple,densenet_onnx", "--force"]) == 1
     assert shown(old) == ["simple"] and shown(old / "simple") == []
     assert main(["quickstart", str(new), SMALL]) == 0

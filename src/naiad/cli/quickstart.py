@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +13,7 @@ from naiad.cli.quickstart_options import parser
 from naiad.config.parsing.suggest import did_you_mean
 from naiad.quickstart.catalog import MODELS, Selection, select
 from naiad.quickstart.example_model import ExampleModel
-from naiad.quickstart.write import QuickstartError, write_repository
+from naiad.quickstart.write import README, QuickstartError, write_repository
 
 
 def quickstart(argv: Sequence[str]) -> int:
@@ -21,7 +23,7 @@ def quickstart(argv: Sequence[str]) -> int:
         if own.list:
             print("".join(_described(model) for model in MODELS.values()), end="")
             return 0
-        if own.folder is None:
+        if not own.folder:
             raise QuickstartError("name the folder to write, as in: naiad quickstart models")
         _write(own)
     except QuickstartError as error:
@@ -34,10 +36,12 @@ def _write(own: argparse.Namespace) -> None:
     folder = Path(own.folder)
     chosen = _select(own.models)
     write_repository(folder, chosen.models, own.force, lambda name: print(f"writing {name}", flush=True))
-    print(f"\n{folder} has {len(chosen.models)} models. The weights of its networks are random.")
+    # A name need not be text.
+    shown = os.fsencode(folder).decode(errors="backslashreplace")
+    print(f"\n{shown} has {len(chosen.models)} models. The weights of its networks are random.")
     for name, reason in chosen.left_out.items():
         print(f"left out: {name}: {reason}")
-    print(f"\nServe them:       naiad serve {folder}\nTry more of them: {folder / 'README.md'}")
+    print(f"\nServe them:       naiad serve {shlex.quote(shown)}\nTry more of them: {Path(shown) / README}")
 
 
 def _select(names: Sequence[str]) -> Selection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Final
 
@@ -82,7 +83,7 @@ def readme(folder: str, models: Sequence[ExampleModel]) -> str:
     parts += [_IMAGES] if "ensemble_python_resnet50" in names else []
     parts += [_BATCHING] if "linear_model" in names else []
     return "".join(parts).format(
-        folder=folder or ".",
+        folder=shlex.quote(folder or "."),
         rows=rows,
         first=next(iter(simple), ""),
         network=next(iter(networks), ""),

@@ -54,7 +54,7 @@ def write_repository(
                 if on_model is not None:
                     on_model(model.name)
                 _write_model(staging / model.name, model)
-            (staging / README).write_text(readme(folder.name, models), encoding="utf-8")
+            (staging / README).write_bytes(readme(folder.name, models).encode(errors="replace"))
             (staging / image.FILE).write_bytes(image.sample_image())
             for name in names:
                 _put(staging / name, folder / name, staging / f"{_ASIDE}{name}")
@@ -87,14 +87,15 @@ def check_folder(folder: Path, names: Sequence[str], force: bool) -> None:
 
 @contextmanager
 def _made(folder: Path) -> Iterator[None]:
-    """Make the folder, and remove it again if it stays empty."""
-    is_new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
+    """Make the folder and those above it, and remove what was made if it stays empty."""
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         yield
     finally:
-        if is_new and not any(folder.iterdir()):
-            folder.rmdir()
+        for path in new:
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
 
 
 @contextmanager
