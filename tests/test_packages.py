@@ -190,9 +190,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("perf.target", "processes", "shared_memory"),
     ),
     "perf.options": ("options", "perf.load_mode", "perf.settings", "perf.steps"),
+    # It writes files, and knows the server through their formats alone.
+    "quickstart": (),
     "cli": (
-        *("config", "engine", "execution.worker.process", "explain", "lifecycle", "options", "perf", "repository"),
-        *("scheduling.ensemble", "server", "telemetry.logs"),
+        *("config", "engine", "execution.worker.process", "explain", "lifecycle", "options", "perf", "quickstart"),
+        *("repository", "scheduling.ensemble", "server", "telemetry.logs"),
     ),
     "explain": ("config",),
     "testing": (),

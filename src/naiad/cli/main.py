@@ -18,6 +18,10 @@ COMMANDS = {
         "naiad.cli.explain:explain",
         "show every field of a configuration: value, origin, meaning",
     ),
+    "quickstart": (
+        "naiad.cli.quickstart:quickstart",
+        "write a model repository with the tutorials' models, without a network",
+    ),
     "perf": ("naiad.cli.perf:perf", "measure a served model's rate and latencies"),
     "completion": ("naiad.cli.completion:completion", "print a script that completes these commands in a shell"),
 }
