@@ -83,10 +83,11 @@ def is_large_json(raw: Body, many_values: int = MANY_VALUES) -> bool:
     if len(raw) >= LARGE_JSON_BYTES:
         return True
     plain = _plain(raw)
-    if b'"BYTES"' in plain:
-        many_values = min(many_values, MANY_STRINGS)
     # Counting commas costs far less than parsing; each value but the first of a list has one.
-    return plain.count(b",") >= many_values
+    commas = plain.count(b",")
+    if commas >= MANY_STRINGS and b'"BYTES"' in plain:
+        many_values = min(many_values, MANY_STRINGS)
+    return commas >= many_values
 
 
 def weight_in_json(array: Array, dtype: DataType, is_base64: bool = False) -> int:
