@@ -70,7 +70,7 @@ def figures(connections: int, loads: dict[str, list[Load]]) -> Iterator[Figure]:
     ratio = median_ratio(loads["b64"], loads["numbers"], _rate)
     yield Figure(f"{name}_ratio", ratio, "times the rate of numbers", BOUND, "pair by pair")
     saved = median_ratio(loads["numbers"], loads["b64"], lambda load: load.cpu_us)
-    yield Figure(f"{name}_saved", saved, "times cheaper than numbers", note="processor time, pair by pair")
+    yield Figure(f"{name}_saved", saved, "times cheaper than numbers", BOUND, "processor time, pair by pair")
     dearer = median_ratio(loads["b64"], loads["binary"], lambda load: load.cpu_us)
     yield Figure(f"{name}_to_binary", dearer, "times binary data", note="processor time, pair by pair")
 
