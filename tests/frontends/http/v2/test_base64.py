@@ -201,6 +201,17 @@ def test_strings_are_as_many_as_the_shape_says(repository: Path, strings: bytes)
     play(repository, scenario)
 
 
+def test_classes_are_strings_with_their_lengths(repository: Path) -> None:
+    wanted = {"name": "OUTPUT0", "parameters": {"classification": 2, "binary_data_encoding": "base64"}}
+
+    async def scenario(house: House, peer: Peer) -> None:
+        answer = await peer.infer("floats", {"inputs": [floats([0.5, 2, 1], 1, 3)], "outputs": [wanted]})
+        assert answer.json["outputs"][0]["datatype"] == "BYTES"
+        assert answer.outputs()["OUTPUT0"].tolist() == [[b"2.000000:1", b"1.000000:2"]]
+
+    play(repository, scenario)
+
+
 @pytest.mark.parametrize("count", [100_000, 1_000_000])
 def test_large_tensors_both_ways(repository: Path, count: int) -> None:
     values = np.arange(count, dtype=np.float32).tobytes()
