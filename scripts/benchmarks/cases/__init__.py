@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from ..field import batch_sizes, counts, east, inception, linear
 from ..figures import Figure
 from ..settings import Settings
 from . import (
@@ -19,6 +20,7 @@ from . import (
     grpc_perf_analyzer,
     grpc_unary,
     heavy,
+    json_base64,
     json_beside,
     json_pairs,
     large,
@@ -54,6 +56,7 @@ CASES: Mapping[str, Case] = {
     "growth": growth.measure,
     "errors_beside_good": mixed.measure,
     "json": json_pairs.json_pairs,
+    "json_b64": json_base64.json_base64,
     "json_beside": json_beside.json_beside,
     "bytes_beside": bytes_beside.bytes_beside,
     "grpc": grpc_unary.measure,
@@ -86,4 +89,9 @@ CASES: Mapping[str, Case] = {
     "reload": reload.measure,
     "load_beside": load_beside.measure,
     "load_rounds": load_rounds.measure,
+    "field_linear": linear.linear,
+    "field_inception": inception.inception_like,
+    "field_east": east.east_like,
+    "field_batch": batch_sizes.batch_sizes,
+    "field_counts": counts.instance_counts,
 }
