@@ -95,7 +95,9 @@ class FrameworkContract:
 
     # Cores
 
+    @pytest.mark.slow
     @pytest.mark.skipif(len(CORES) < 2, reason=WHY_NOT)
+    @only("thread", "process")
     @loads_more
     def test_every_thread_of_an_instance_is_on_the_cores_of_its_policy(self, served: FrameworkServer) -> None:
         assert_on_cores(served, network(served), writes(served.framework, hidden=WIDE), random_inputs)

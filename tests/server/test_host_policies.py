@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from naiad.processes.affinity import numbers_text, server_cores
 from naiad.testing import run_to_end, wait_until, write_model
-from support.core_policies import CORES, POLICIES, WHY_NOT, cores_of_new_threads, cores_of_threads, group_on
+from support.core_policies import ALL, CORES, POLICIES, WHY_NOT, cores_of_new_threads, cores_of_threads, group_on
 from support.python_models import DOUBLES, Client, client_of, write_python_model
 
 pytestmark = [
@@ -19,7 +18,6 @@ pytestmark = [
     pytest.mark.skipif(len(CORES) < 2, reason=WHY_NOT),
 ]
 
-ALL = numbers_text(server_cores())
 IDENTITY = 'backend: "identity" input { name: "X" data_type: TYPE_FP32 dims: [ -1 ] } '
 IDENTITY += 'output { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }\n'
 SETTLED_S = 20.0

@@ -7,10 +7,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from naiad.processes.affinity import numbers_text, server_cores
+
 CORES = tuple(sorted(os.sched_getaffinity(0)))[:2] if hasattr(os, "sched_getaffinity") else ()
 """Two cores of this machine, fewer where there are not two."""
 POLICIES = tuple(f"--host-policy=core_{core},cpu-cores={core}" for core in CORES)
 """A policy for each of the two cores, with the option that sets it."""
+ALL = numbers_text(server_cores())
+"""All cores of this machine, as the system writes them."""
 WHY_NOT = "it takes two cores, and a system that lets a program choose among them"
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from naiad.errors import ModelLoadError
-from naiad.processes.affinity import ANYWHERE, Affinity, memory_nodes, numbers_text, server_cores
+from naiad.processes.affinity import ANYWHERE, Affinity, everywhere, memory_nodes, numbers_text, server_cores
 
 if TYPE_CHECKING:
     from naiad.config.spec import InstanceGroupSpec
@@ -33,7 +33,7 @@ class HostPolicies:
     @classmethod
     def of(cls, affinities: Mapping[str, Affinity]) -> HostPolicies:
         """The policies with these names."""
-        return cls(dict(affinities), Affinity(tuple(sorted(server_cores()))) if affinities else ANYWHERE)
+        return cls(dict(affinities), everywhere() if affinities else ANYWHERE)
 
     def name(self, group: InstanceGroupSpec, index: int = 0) -> str:
         """The policy of the ``index``-th instance of a group: that of the configuration, or that of its device."""
@@ -58,7 +58,7 @@ class HostPolicies:
 
     def of_process(self) -> Affinity:
         """Where the threads of this process run, for a framework that has one pool of them for all models."""
-        return Affinity(tuple(sorted(server_cores()))) if self.affinities else ANYWHERE
+        return everywhere() if self.affinities else ANYWHERE
 
     def has_cores(self, groups: Sequence[InstanceGroupSpec]) -> str:
         """The first policy of these groups that chooses cores, "" without one."""

@@ -125,6 +125,11 @@ ANYWHERE: Final = Affinity()
 """No restriction: a thread stays where the one that started it was."""
 
 
+def everywhere() -> Affinity:
+    """All cores that this process might use when it started, for what belongs to no instance."""
+    return Affinity(tuple(sorted(_server_cores)))
+
+
 def _current_cores() -> frozenset[int]:
     return frozenset(os.sched_getaffinity(0)) if _CAN_PLACE else frozenset()
 
