@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ..figures import Figure
 from ..settings import Settings
 from . import (
+    accelerators,
     bytes_beside,
     cache_hit,
     decoupled_streams,
@@ -28,6 +29,7 @@ from . import (
     mixed,
     mlp,
     perf_proof,
+    placement,
     python_chain,
     python_identity,
     python_round_trip,
@@ -80,6 +82,8 @@ CASES: Mapping[str, Case] = {
     "ensemble": ensemble.measure,
     "execution": execution.measure,
     "formats": formats.measure,
+    "placement": placement.measure,
+    "accelerators": accelerators.measure,
     "cache_hit": cache_hit.measure_hits,
     "queue_curve": queue_curve.measure,
     "reload": reload.measure,
