@@ -23,7 +23,7 @@ MISSING_NODE = 1023
 
 @pytest.fixture(autouse=True)
 def _unwarned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(affinity, "_warned", set())
+    monkeypatch.setattr(affinity, "warned_about", set())
 
 
 def in_thread(call: Any) -> Any:

@@ -136,7 +136,8 @@ def _current_cores() -> frozenset[int]:
 
 # This module is imported before any thread is placed.
 _server_cores: Final = _current_cores()
-_warned: Final[set[str]] = set()
+warned_about: Final[set[str]] = set()
+"""The warnings that were logged; each is logged once."""
 
 
 def _set_cores(cores: Iterable[int]) -> None:
@@ -187,6 +188,6 @@ def _libc() -> ctypes.CDLL:
 
 def _warn(text: str) -> None:
     """Warn once: it is true of the machine, not of one model."""
-    if text not in _warned:
-        _warned.add(text)
+    if text not in warned_about:
+        warned_about.add(text)
         logger.warning("%s", text)

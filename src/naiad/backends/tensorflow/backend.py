@@ -44,7 +44,7 @@ log = logging.getLogger("naiad")
 
 
 @dataclass(frozen=True, slots=True)
-class SessionPlace:
+class GraphPlace:
     """Where a session runs: its device as ``_device`` says it, and the cores of its threads."""
 
     device: str | None
@@ -63,7 +63,7 @@ class TensorFlowBackend(Backend):
     def __init__(self, context: BackendContext) -> None:
         super().__init__(context)
         self._lock = threading.Lock()
-        self._calls: dict[SessionPlace, list[GraphCalls]] = {}
+        self._calls: dict[GraphPlace, list[GraphCalls]] = {}
         self._spec: ModelSpec | None = None
         self._settings = GraphSettings()
         self._plan: FeedPlan | None = None
@@ -87,7 +87,7 @@ class TensorFlowBackend(Backend):
         """Make the first session, and check ``spec`` against the graph."""
         prepare_framework()
         _check_platform(spec)
-        place = SessionPlace(self._check_devices(spec), self.context.policies.first(spec.instance_groups))
+        place = GraphPlace(self._check_devices(spec), self.context.policies.first(spec.instance_groups))
         self._settings = self._read_settings(spec, place.affinity)
         self._spec = spec
         self._calls[place] = [self._prepared(self._load(place))]
@@ -102,7 +102,7 @@ class TensorFlowBackend(Backend):
 
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """An instance on the processor, on the index-th GPU of a KIND_GPU group, or where the model says."""
-        calls = self._take(SessionPlace(_device(group, index), self.context.policies.affinity(group, index)))
+        calls = self._take(GraphPlace(_device(group, index), self.context.policies.affinity(group, index)))
         plain = TensorFlowInstance(calls, self._release)
         return plain if calls.plan.is_plain else ReshapingInstance(plain, calls.plan)
 
@@ -115,7 +115,7 @@ class TensorFlowBackend(Backend):
 
     # Sessions
 
-    def _take(self, place: SessionPlace) -> GraphCalls:
+    def _take(self, place: GraphPlace) -> GraphCalls:
         """The session for the next instance in ``place``."""
         # While it loads, too: two instances that start at once must not each load a session that they could share.
         with self._lock:
@@ -139,7 +139,7 @@ class TensorFlowBackend(Backend):
                     found.remove(calls)
         calls.close()
 
-    def _load(self, place: SessionPlace) -> LoadedGraph:
+    def _load(self, place: GraphPlace) -> LoadedGraph:
         spec = self._started()
         settings = self._read_settings(spec, place.affinity)
         # Its threads stay where the thread is that makes it.
