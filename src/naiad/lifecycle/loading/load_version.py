@@ -24,7 +24,7 @@ from naiad.config.read import ReadConfig
 from naiad.config.resolve import PreparedConfig, finish, prepare, remarks
 from naiad.config.sequence import run_spec, with_initial_states
 from naiad.config.source import ModelSource
-from naiad.config.spec import ModelSpec
+from naiad.config.spec import InstanceGroupSpec, ModelSpec
 from naiad.errors import ModelLoadError, NaiadError
 from naiad.execution.instances.run_times import RunTimes
 from naiad.execution.instances.warmup import Warmup
@@ -260,7 +260,9 @@ def start_backend(
         cores=settings.usable_cores,
         policies=settings.policies,
     )
+    # A configuration without groups gets one, as ``normalize`` says.
     groups = tuple(instance_group(group) for group in prepared.config.instance_group)
+    groups = groups or (InstanceGroupSpec(source.name, "KIND_CPU", 1),)
     settings.policies.check(source.name, groups)
     backend = choice.create(prepared.backend, context, prepared.config, settings.shared)
     try:
