@@ -51,7 +51,7 @@ class OptionTable:
                 # The reference's words.
                 raise ModelLoadError(
                     f"model '{model}': unknown parameter '{name}' is provided for {self.title} Execution Accelerator"
-                    f"{hint or ','} known are {', '.join(self.readers)}"
+                    f"{hint or ', known are ' + ', '.join(self.readers)}"
                 )
             found[name] = text
         return found
