@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from naiad.processes.affinity import memory_nodes
 from naiad.testing import run_to_end, wait_until, write_model
 from support.core_policies import ALL, CORES, POLICIES, WHY_NOT, cores_of_new_threads, cores_of_threads, group_on
 from support.python_models import DOUBLES, Client, client_of, write_python_model
@@ -44,6 +45,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     options = (
         *POLICIES,
         f"--host-policy=frontend,cpu-cores={CORES[0]}",
+        *[f"--host-policy=core_{CORES[1]},numa-node={min(memory_nodes())}" for _ in memory_nodes()],
         "--host-policy=far,cpu-cores=700,701",
         # For a machine with a GPU.
         "--host-policy=gpu_0,cpu-cores=600",
@@ -68,8 +70,8 @@ def test_a_thread_is_on_the_cores_of_its_policy(client: Client) -> None:
     assert client.infer_array("thread_pinned", np.array([1, 2], np.float32)).tolist() == [1, 2]
     wait_until(lambda: cores_of_new_threads(process, before) == [str(CORES[1])], SETTLED_S, "one thread stays")
     group = client.grpc.get_model_config("thread_pinned").config.instance_group[0]
-    line = f"the instances of group '{group.name}' run on core {CORES[1]} (host policy 'core_{CORES[1]}')"
-    assert f"model 'thread_pinned': {line}" in client.server.log
+    line = f"model 'thread_pinned': the instances of group '{group.name}' run on core {CORES[1]}"
+    assert line in client.server.log and f"(host policy 'core_{CORES[1]}')" in client.server.log
 
 
 def test_a_worker_is_on_the_cores_of_its_policy_or_on_all(client: Client) -> None:
@@ -79,6 +81,9 @@ def test_a_worker_is_on_the_cores_of_its_policy_or_on_all(client: Client) -> Non
         assert client.infer(model, 1, 2).tolist() == [[2, 4]]
         (worker,) = [child for child in client.children() if child.pid not in known]
         assert set(cores_of_threads(worker.pid).values()) == {cores}
+        if memory_nodes() and "memory cannot be bound to a NUMA node" not in client.server.log:
+            is_bound = f" bind:{min(memory_nodes())} " in Path(f"/proc/{worker.pid}/numa_maps").read_text()
+            assert is_bound == (model == "python_pinned")
         # Another one in its place is there, too.
         worker.kill()
 
