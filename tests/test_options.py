@@ -23,6 +23,7 @@ from naiad.options import (
 )
 from naiad.options.reference import OWN
 from naiad.options.trace_config import TraceSetting
+from naiad.processes.affinity import Affinity
 
 REPOSITORY = "--model-repository=models"
 
@@ -237,13 +238,17 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
         (["--grpc-use-s=1"], '"--grpc-use-s". it is ambiguous: "--grpc-use-ssl", "--grpc-use-ssl-mutual".'),
         (["--zzz"], 'Bad option: "--zzz". unknown option.'),
         (["-p"], 'Bad option: "-p". unknown option.'),
-        (["--host-policy=p", "--host-policy=p"], "option format is '<policy>,<setting>=<value>'. Got p"),
+        (["--host-policy=p", "--host-policy=p"], "option format is '<policy name>,<setting>=<value>'. Got p"),
+        (["--host-policy=,cpu-cores=0"], "option format is '<policy name>,<setting>=<value>'. Got ,cpu-cores=0"),
+        (["--host-policy=p,cpu-cores="], "option format is '<policy name>,<setting>=<value>'. Got p,cpu-cores="),
         (
             ["--host-policy=p,cores=1"],
-            "unknown setting 'cores' of a host policy, known ones are numa-node",
+            "Unsupported host policy setting 'cores' is specified, supported settings are 'numa-node', 'cpu-cores'",
         ),
         (["--host-policy=p,cpu-cores=all"], "cpu-cores takes numbers and ranges, such as 0-3,8. Got all"),
+        (["--host-policy=p,cpu-cores=3-1"], "cpu-cores takes numbers and ranges, such as 0-3,8. Got 3-1"),
         (["--host-policy=p,numa-node=x"], "Invalid option value. Got x"),
+        (["--host-policy=p,numa-node=9999"], "Provided option value is out of bound. Got 9999"),
         (["--model-load-gpu-limit=0:1.5"], "expected a fraction from 0 to 1 of the GPU's memory. Got 1.5"),
         (["--model-load-gpu-limit=0:"], "expected a fraction from 0 to 1"),
         (["--model-load-gpu-limit=0.5"], "Invalid option value. Got 0.5"),
@@ -438,9 +443,15 @@ def test_every_option_of_the_reference_is_taken() -> None:
         *("--sagemaker-thread-count", "--vertex-ai-port", "--vertex-ai-thread-count", "--vertex-ai-default-model"),
         *("--cache-directory", "--pinned-memory-pool-byte-size", "--cuda-memory-pool-byte-size"),
         *("--cuda-virtual-address-size", "--min-supported-compute-capability", "--buffer-manager-thread-count"),
-        *("--host-policy", "--model-load-gpu-limit"),
+        "--model-load-gpu-limit",
     ]
-    assert got.host_policy == ("p,numa-node=0", "p,cpu-cores=0-3,8")
+    assert [str(setting) for setting in got.host_policy] == ["p,numa-node=0", "p,cpu-cores=0-3,8"]
+    assert got.host_policies == {"p": Affinity((0, 1, 2, 3, 8), 0)}
+
+
+def test_of_a_host_policy_given_twice_the_last_one_counts() -> None:
+    found = options("--host-policy=p,cpu-cores=0", "--host-policy=q,cpu-cores=2", "--host-policy=p,cpu-cores=1")
+    assert found.host_policies == {"p": Affinity((1,)), "q": Affinity((2,))}
 
 
 def test_check_takes_its_own_options_only(tmp_path: Path) -> None:

@@ -22,7 +22,9 @@ from naiad.backend_api.backend import Arrays
 from naiad.tensor.dtypes import BY_CONFIG, BY_WIRE
 from naiad.testing import wait_until
 from support.backend_contract import BackendContract, Case, context, spec, values
+from support.core_policies import CORES, WHY_NOT
 from support.framework import FAILING_INDEX, Framework, Pair, Signature, Tensor
+from support.framework_cores import WIDE, assert_on_cores
 from support.framework_server import CALL_S, ONE, FrameworkServer, Write, framework_server, same
 
 Test = TypeVar("Test", bound=Callable[..., object])
@@ -90,6 +92,15 @@ class FrameworkContract:
         if "group" in metafunc.fixturenames:
             # A framework without an identity is skipped for that reason, not for want of parameters.
             metafunc.parametrize("group", framework.datatypes or [()], ids=_group_name)
+
+    # Cores
+
+    @pytest.mark.slow
+    @pytest.mark.skipif(len(CORES) < 2, reason=WHY_NOT)
+    @only("thread", "process")
+    @loads_more
+    def test_every_thread_of_an_instance_is_on_the_cores_of_its_policy(self, served: FrameworkServer) -> None:
+        assert_on_cores(served, network(served), writes(served.framework, hidden=WIDE), random_inputs)
 
     # Loading
 

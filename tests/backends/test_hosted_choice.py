@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from naiad.backend_api.backend import Backend
+from naiad.backend_api.host_policy import HostPolicies
 from naiad.backends import placement as choice
 from naiad.backends.builtin.identity import IdentityBackend
 from naiad.backends.builtin.repeat import RepeatBackend
@@ -17,6 +19,7 @@ from naiad.backends.out_of_process.backend import OutOfProcessBackend
 from naiad.backends.python.backend import PythonBackend
 from naiad.errors import BackendUnavailableError, ModelLoadError
 from naiad.execution.worker.shared_process import SharedProcesses
+from naiad.processes.affinity import Affinity
 from support.backend_contract import config, context
 from support.config_texts import parameter
 
@@ -45,6 +48,35 @@ def test_nothing_said_is_a_thread(tmp_path: Path) -> None:
 def test_a_parameter_or_a_setting_says_so(tmp_path: Path, text: str, way: str, group: str) -> None:
     for found in (create(tmp_path, parameter("execution", text)), create(tmp_path, execution=text)):
         assert execution(found) == choice.Execution(way, group)
+
+
+PINNED = HostPolicies.of({"cpu": Affinity((0,)), "left": Affinity(node=0)})
+
+
+def pinned(tmp_path: Path, backend: str, text: str = "", **settings: str) -> Backend:
+    """A backend on a server where the policy ``cpu`` has a core."""
+    at = replace(context(tmp_path / "model.py", **settings), policies=PINNED)
+    return choice.create(backend, at, config(text), SharedProcesses())
+
+
+def test_a_framework_with_one_pool_keeps_to_cores_in_a_process(tmp_path: Path) -> None:
+    pytest.importorskip("openvino", reason="the extra openvino is not installed")
+    assert execution(pinned(tmp_path, "openvino")).mode == "process"
+    assert execution(pinned(tmp_path, "openvino", parameter("execution", "process"))).mode == "process"
+    # Memory alone, and frameworks whose threads belong to a model, need none.
+    assert not isinstance(pinned(tmp_path, "openvino", 'instance_group { host_policy: "left" }'), OutOfProcessBackend)
+    assert isinstance(pinned(tmp_path, "identity"), IdentityBackend)
+    accelerated = "optimization { execution_accelerators { cpu_execution_accelerator { name: 'openvino' } } }"
+    assert execution(pinned(tmp_path, "onnxruntime", accelerated)).mode == "process"
+
+
+@pytest.mark.parametrize("way", ["thread", "shared"])
+def test_a_framework_with_one_pool_and_another_execution_is_refused(tmp_path: Path, way: str) -> None:
+    text = f"has the cores of host policy 'cpu' and execution \"{way}\", and openvino has one pool of threads"
+    with pytest.raises(ModelLoadError, match=text):
+        pinned(tmp_path, "openvino", parameter("execution", way))
+    with pytest.raises(ModelLoadError, match=text):
+        pinned(tmp_path, "openvino", execution=way)
 
 
 def test_the_parameter_counts_before_the_setting(tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ def test_an_accelerator_is_refused_by_name(tmp_path: Path) -> None:
     path = onnx_models.double(tmp_path / "m.onnx")
     for kind in ("gpu", "cpu"):
         listed = f'optimization {{ execution_accelerators {{ {kind}_execution_accelerator {{ name: "fast" }} }} }} '
-        assert "execution_accelerators names 'fast'" in refusal(path, DOUBLE + listed)
+        assert "unknown Execution Accelerator 'fast' is requested" in refusal(path, DOUBLE + listed)
 
 
 def test_a_gpu_is_refused_without_a_provider(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from naiad.backend_api.host_policy import NO_POLICIES, HostPolicies
 from naiad.cli.check import run
+from naiad.processes.affinity import Affinity, server_cores
 
 OPERATORS = 'model_operations { op_library_filename: "x.so" }\n'
 IDENTITY = """\
@@ -33,6 +35,7 @@ def check(
     settings: Mapping[str, Mapping[str, str]] | None = None,
     complete: bool = True,
     gpu_fallback: bool = False,
+    policies: HostPolicies = NO_POLICIES,
 ) -> int:
     return run(
         paths,
@@ -40,6 +43,7 @@ def check(
         model_config_name="",
         gpu_fallback=gpu_fallback,
         backend_config=settings or {},
+        policies=policies,
     )
 
 
@@ -113,6 +117,20 @@ def test_gpu_fallback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         "--gpu-fallback=cpu\n"
         f"warning: {file}:2: accelerator 'tensorrt' of model relu is left out because of --gpu-fallback=cpu\n"
     )
+
+
+@pytest.mark.skipif(not server_cores(), reason="the system does not say which cores there are")
+def test_host_policies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model(tmp_path, "far", IDENTITY)
+    model(tmp_path, "unset", IDENTITY + 'instance_group [ { kind: KIND_CPU host_policy: "left" } ]')
+    policies = HostPolicies.of({"cpu": Affinity((700,)), "gpu_0": Affinity((800,))})
+    assert check(tmp_path, policies=policies) == 1
+    shown = capsys.readouterr()
+    assert "far: 1 problem\n  model 'far': instance group '" in shown.out
+    assert "' has the host policy 'cpu' with core 700, and the server may use " in shown.out
+    assert "unset: ok" in shown.out
+    text = "warning: model 'unset': instance group 'unset_0' has the host policy 'left', which no --host-policy sets ("
+    assert shown.err.startswith(text + "set are: cpu, gpu_0)")
 
 
 def test_a_warm_up_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

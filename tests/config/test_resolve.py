@@ -11,7 +11,7 @@ from naiad.config.problems import ConfigProblemsError
 from naiad.config.read import read_config
 from naiad.config.resolve import finish, prepare
 from naiad.config.source import ModelSource
-from naiad.config.spec import BatchingSpec, InstanceGroupSpec
+from naiad.config.spec import AcceleratorSpec, BatchingSpec, InstanceGroupSpec
 
 FULL = """\
 max_batch_size: 8
@@ -62,7 +62,8 @@ def test_full_specification(tmp_path: Path) -> None:
         InstanceGroupSpec(f"{name}_0", "KIND_CPU", 1),
         InstanceGroupSpec(f"{name}_1", "KIND_CPU", 3, passive=True),
     )
-    assert (spec.graph_level, spec.accelerators) == (1, ("tensorrt", "x"))
+    assert spec.accelerators == (AcceleratorSpec("tensorrt", True), AcceleratorSpec("x", False))
+    assert spec.graph_level == 1
     assert list(spec.parameters.items()) == [("a", "1"), ("b", "2")]
     assert spec.metric_tags == {"team": "vision"}
 

@@ -14,6 +14,7 @@ from naiad.cli.explain import explain
 from naiad.config.messages import message_class
 from naiad.explain.fields import FIELDS
 from naiad.explain.report import field_names, markdown
+from naiad.processes.affinity import server_cores
 from naiad.testing import serving
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,6 +96,16 @@ def test_origins_of_what_the_model_says(tmp_path: Path, capsys: pytest.CaptureFi
     assert origins["default_model_filename"] == ("model.onnx", "the model's files")
     assert origins["instance_group[0].count"] == (3, "config.pbtxt:1")
     assert origins["instance_group[0].kind"] == ("KIND_CPU", "default")
+
+
+def test_a_host_policy_says_where_instances_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    core = min(server_cores(), default=0)
+    folder = model(tmp_path / "echo", IDENTITY)
+    assert explain([str(folder), "--host-policy", f"cpu,cpu-cores={core}", "--field", "instance_group"]) == 0
+    said = f"note: the instances of group 'echo' run on core {core} (host policy 'cpu')\n"
+    assert capsys.readouterr().err.replace("echo_0", "echo") == said
+    assert explain([str(folder), "--host-policy=cpu,cores=1"]) == 1
+    assert "Unsupported host policy setting 'cores' is specified" in capsys.readouterr().err
 
 
 def test_one_field_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

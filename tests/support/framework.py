@@ -197,6 +197,7 @@ class Framework:
         process_reloads: the reloads before the memory is noted, and those after it, where each starts a process.
         process_reloads_reason: why fewer than 100 come after.
         lacks: parts that the framework cannot have, each with the reason.
+        pool_parameter: the parameter for the number of threads of an instance; "" without such threads.
     """
 
     name: str
@@ -226,6 +227,7 @@ class Framework:
     process_reloads: tuple[int, int] = (5, 100)
     process_reloads_reason: str = ""
     lacks: Mapping[str, str] = field(default_factory=dict)
+    pool_parameter: str = ""
 
     def __post_init__(self) -> None:
         """Refuse a description with gaps: a part that nobody mentions would be a test that nobody misses."""

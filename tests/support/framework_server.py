@@ -16,6 +16,7 @@ from naiad.backend_api.backend import Arrays
 from naiad.tensor.bytes_codec import decode_bytes, encode_bytes
 from naiad.tensor.dtypes import BY_NUMPY, BY_WIRE
 from naiad.testing import RunningServer, server_environment, serving, wait_until, write_model
+from support.core_policies import POLICIES
 from support.framework import Framework, Signature
 
 CALL_S = 200.0
@@ -162,6 +163,7 @@ def framework_server(framework: Framework, mode: str, folder: Path, **variables:
     (folder / "models").mkdir()
     setting = f"{framework.name},execution={mode}"
     arguments = ("--model-repository", folder / "models", "--model-control-mode=explicit", "--backend-config", setting)
+    arguments += POLICIES
     environment = {**server_environment(), **framework.variables, **variables}
     with (
         serving(folder / "log", *arguments, env=environment) as server,

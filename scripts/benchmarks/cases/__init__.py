@@ -8,6 +8,7 @@ from ..field import batch_sizes, counts, east, inception, linear
 from ..figures import Figure
 from ..settings import Settings
 from . import (
+    accelerators,
     bytes_beside,
     cache_hit,
     decoupled_streams,
@@ -30,6 +31,7 @@ from . import (
     mixed,
     mlp,
     perf_proof,
+    placement,
     python_chain,
     python_identity,
     python_round_trip,
@@ -84,6 +86,8 @@ CASES: Mapping[str, Case] = {
     "ensemble": ensemble.measure,
     "execution": execution.measure,
     "formats": formats.measure,
+    "placement": placement.measure,
+    "accelerators": accelerators.measure,
     "cache_hit": cache_hit.measure_hits,
     "queue_curve": queue_curve.measure,
     "reload": reload.measure,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,15 +88,17 @@ def warmup_field(form: Format, subject: Subject) -> str:
 
 
 @contextmanager
-def served(repository: Path, work: Path, form: Format, subject: Subject) -> Iterator[Served]:
-    """A fresh server with one loaded network, which answered once.
+def served(
+    repository: Path, work: Path, form: Format, subject: Subject, options: Sequence[str] = ()
+) -> Iterator[Served]:
+    """A fresh server with ``options`` and one loaded network, which answered once.
 
     Raises:
         CaseError: it does not start, or refuses the network or the request.
     """
     request = binary_request(subject.name, {form.tensors[0]: subject.sample(form)}, form.tensors[1])
     load = Request(f"/v2/repository/models/{subject.name}/load", {}, b"")
-    with naiad(repository, work, options=EXPLICIT) as server:
+    with naiad(repository, work, options=(*EXPLICIT, *options)) as server:
         load_seconds = _timed(server.port, load)
         start_seconds = server.ready_seconds + load_seconds
         yield Served(server, request, load_seconds, start_seconds, _timed(server.port, request))

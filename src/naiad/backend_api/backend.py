@@ -14,7 +14,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from naiad.backend_api.host_policy import NO_POLICIES, HostPolicies
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
+from naiad.processes.affinity import ANYWHERE, Affinity
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 """Tensors by name. BYTES tensors are object arrays whose elements are ``bytes``."""
@@ -26,7 +28,8 @@ class BackendContext:
 
     ``version_directory`` is None for a model that is a single file without a repository; ``model_path`` is the file or
     folder named by ``default_model_filename``. ``backend_config`` has the ``--backend-config`` settings of this
-    backend, global ones included. ``cores`` is the number of processor cores that the whole server may use.
+    backend, global ones included. ``cores`` is the number of processor cores that the whole server may use,
+    ``policies`` say which of them an instance has.
     """
 
     model: str
@@ -35,6 +38,7 @@ class BackendContext:
     version_directory: Path | None
     backend_config: Mapping[str, str]
     cores: int
+    policies: HostPolicies = NO_POLICIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ class WorkerSpec:
         program: the file that the interpreter runs; None for the program of Python models.
         silence_s: the longest time without a sign of life once it is ready; 0 for ``start_s``.
         setting: the option that raises the time limit, for the error text.
+        affinity: where it runs, and all that it starts.
     """
 
     python: Path
@@ -64,6 +69,7 @@ class WorkerSpec:
     program: Path | None = None
     silence_s: float = 0.0
     setting: str = "--backend-config=python,stub-timeout-seconds=N"
+    affinity: Affinity = ANYWHERE
 
 
 class Instance(ABC):
@@ -179,6 +185,16 @@ class Backend(ABC):
         return
 
 
-def threads_per_instance(context: BackendContext, instance_count: int) -> int:
-    """The framework threads of one instance: the cores divided among the model's instances, at least one."""
-    return max(1, context.cores // max(1, instance_count))
+def threads_per_instance(context: BackendContext, instance_count: int, affinity: Affinity = ANYWHERE) -> int:
+    """The framework threads of one instance: the cores divided among the model's instances, at least one.
+
+    With ``affinity`` they are its cores, and ``instance_count`` is the number of instances that have it.
+    """
+    cores = len(affinity.cores) or context.cores
+    return max(1, cores // max(1, instance_count))
+
+
+def threads_of_group(context: BackendContext, spec: ModelSpec, group: InstanceGroupSpec, index: int) -> int:
+    """The framework threads of the ``index``-th instance of a group: its cores, divided among those that have them."""
+    affinity = context.policies.affinity(group, index)
+    return threads_per_instance(context, context.policies.uniform(spec.instance_groups, affinity), affinity)

@@ -10,7 +10,7 @@ from naiad.backends import registry
 from naiad.backends.environments.parameters import requested
 from naiad.backends.out_of_process.mode import PROCESS, THREAD, Execution
 from naiad.backends.shared.parameters import ParameterReader
-from naiad.config.freeze import parameters
+from naiad.config.freeze import accelerators, instance_group, parameters
 from naiad.errors import ModelLoadError
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ def create(backend: str, context: BackendContext, config: Any, shared: SharedPro
     if registry.stays(backend):
         _check_on_loop(backend, context, given, chosen)
         chosen = Execution(THREAD)
+    elif policy := _confining_policy(backend, context, config):
+        chosen = _confined(backend, context, given, chosen, policy)
     if chosen.mode != PROCESS and (asked := requested(given)):
         raise ModelLoadError(
             f"model '{context.model}': parameter '{asked}' is for a model whose instances are processes of their own, "
@@ -85,6 +87,40 @@ def execution_of(context: BackendContext, given: dict[str, str]) -> Execution:
         raise reader.refused(KEY, EXPECTED)
     way, _, group = text.partition(":")
     return Execution(way, group)
+
+
+def _confining_policy(backend: str, context: BackendContext, config: Any) -> str:
+    """The host policy whose cores only a process of the model's own can keep to; "" without one."""
+    uses_openvino = backend == "onnxruntime" and any(a.name == "openvino" for a in accelerators(config))
+    if not (registry.has_one_pool(backend) or uses_openvino):
+        return ""
+    return context.policies.has_cores([instance_group(group) for group in config.instance_group])
+
+
+def _confined(
+    backend: str, context: BackendContext, given: dict[str, str], chosen: Execution, policy: str
+) -> Execution:
+    """A process of its own for each instance.
+
+    Raises:
+        ModelLoadError: the model, or the settings, ask for something else.
+    """
+    if chosen.mode == PROCESS:
+        return chosen
+    if KEY in given or KEY in context.backend_config:
+        raise ModelLoadError(
+            f"model '{context.model}' has the cores of host policy '{policy}' and execution \"{chosen.mode}\", and "
+            f"{backend} has one pool of threads for all models of a process: it can keep to these cores in a "
+            f"process of its own only; {_HOW_TO_OWN_PROCESS}"
+        )
+    logger.info(
+        "model '%s' runs in a process of its own, to keep to the cores of host policy '%s': %s has one pool "
+        "of threads for all models of a process",
+        context.model,
+        policy,
+        backend,
+    )
+    return Execution(PROCESS)
 
 
 def _check_on_loop(backend: str, context: BackendContext, given: dict[str, str], chosen: Execution) -> None:

@@ -26,6 +26,7 @@ class BackendEntry:
     """Where a backend's class lies, which framework it imports and which extra installs that.
 
     ``stays``: its instances run on the server's own loop, never in another process.
+    ``one_pool``: the framework runs all models of a process in one pool of threads.
     ``hidden``: a module that the framework imports if it can, and that sends usage data when it is imported.
     ``importer``: the function that imports the framework, where a plain import would not do.
     """
@@ -34,6 +35,7 @@ class BackendEntry:
     framework: str = ""
     extra: str = ""
     stays: bool = False
+    one_pool: bool = False
     hidden: str = ""
     importer: str = ""
 
@@ -53,11 +55,16 @@ BACKENDS = {
         "naiad.backends.keras.backend:KerasBackend",
         "keras",
         "keras",
+        one_pool=True,
         importer="naiad.backends.keras.framework:import_keras",
     ),
     "onnxruntime": BackendEntry("naiad.backends.onnx.backend:OnnxRuntimeBackend", "onnxruntime", "onnx"),
     "openvino": BackendEntry(
-        "naiad.backends.openvino.backend:OpenVinoBackend", "openvino", "openvino", hidden="openvino.tools.ovc"
+        "naiad.backends.openvino.backend:OpenVinoBackend",
+        "openvino",
+        "openvino",
+        one_pool=True,
+        hidden="openvino.tools.ovc",
     ),
     PYTHON: BackendEntry("naiad.backends.python.backend:PythonBackend"),
     "repeat": BackendEntry("naiad.backends.builtin.repeat:RepeatBackend", stays=True),
@@ -92,6 +99,11 @@ def settings_name(backend: str) -> str:
 def stays(backend: str) -> bool:
     """Whether the models of a backend never run in a process of their own."""
     return backend in BACKENDS and BACKENDS[backend].stays
+
+
+def has_one_pool(backend: str) -> bool:
+    """Whether the framework of a backend runs all models of a process in one pool of threads."""
+    return backend in BACKENDS and BACKENDS[backend].one_pool
 
 
 def create(backend: str, context: BackendContext, remedy: str = "") -> Backend:

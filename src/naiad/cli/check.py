@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from naiad.backend_api.host_policy import NO_POLICIES, HostPolicies
 from naiad.cli.check_ensembles import CheckedModels, circular, in_order, is_made_of_others
 from naiad.config.export import config_pbtxt
 from naiad.config.problems import ConfigProblemsError
@@ -58,6 +59,7 @@ def run(
     gpu_fallback: bool = False,
     backend_config: Mapping[str, Mapping[str, str]],
     repoagent_directory: str = "",
+    policies: HostPolicies = NO_POLICIES,
     mirror: str = "",
     mirror_size: int = 0,
 ) -> int:
@@ -71,6 +73,7 @@ def run(
         gpu_fallback: ``--gpu-fallback=cpu``.
         backend_config: ``--backend-config`` settings by backend, those of all backends under "".
         repoagent_directory: the folder of repository agents.
+        policies: ``--host-policy``.
         mirror: ``--model-repository-mirror``; like ``mirror_size`` it applies to addresses only.
 
     Returns:
@@ -82,6 +85,7 @@ def run(
         model_config_name=model_config_name,
         gpu_fallback=gpu_fallback,
         agents=AgentDirectory(Path(repoagent_directory)),
+        policies=policies,
     )
     with ExitStack() as stack:
         stack.enter_context(_shown_warnings())

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from google.protobuf import json_format
 
+from naiad.backend_api.host_policy import HostPolicies
 from naiad.cli.explain_options import parser
 from naiad.config.messages import message_class
 from naiad.config.normalize import normalize
@@ -63,6 +64,7 @@ def _of_repository(own: argparse.Namespace) -> tuple[list[FieldRow], list[str]]:
         auto_complete=not options.disable_auto_complete_config,
         model_config_name=options.model_config_name,
         gpu_fallback=options.gpu_fallback == "cpu",
+        policies=HostPolicies.of(options.host_policies),
     )
     found = settings.finder.candidate(_source(own.model, options))
     version = own.model_version or max(found.versions)
@@ -86,18 +88,18 @@ def _source(model: str, options: ServerOptions) -> ModelSource:
 
 
 def _completed(source: ModelSource, version: int, read: ReadConfig, settings: LoadSettings) -> tuple[Any, list[str]]:
-    """The completed configuration of a version, and what it lacks."""
+    """The completed configuration of a version, and remarks: what it lacks, and where its instances run."""
     prepared = prepare(source, version, read=read, gpu_fallback=settings.gpu_fallback)
     if not prepared.backend:
         finish(prepared)
         return prepared.config, []
     try:
-        prepared, backend, _ = start_backend(source, version, read, settings)
+        prepared, backend, spec = start_backend(source, version, read, settings)
     except BackendUnavailableError as error:
         normalize(prepared.config)
         return prepared.config, [f"fields from the model itself are missing: {error}"]
     backend.close()
-    return prepared.config, []
+    return prepared.config, settings.policies.described(spec.instance_groups)
 
 
 def _of_server(own: argparse.Namespace) -> tuple[list[FieldRow], list[str]]:

@@ -49,6 +49,7 @@ def _serve(options: ServerOptions) -> int:
 
 
 def _check(options: ServerOptions) -> int:
+    from naiad.backend_api.host_policy import HostPolicies
     from naiad.cli.check import run
 
     for text in options.warnings:
@@ -58,6 +59,7 @@ def _check(options: ServerOptions) -> int:
         disable_auto_complete=options.disable_auto_complete_config,
         model_config_name=options.model_config_name,
         gpu_fallback=options.gpu_fallback == "cpu",
+        policies=HostPolicies.of(options.host_policies),
         backend_config=options.backend_settings,
         repoagent_directory=options.repoagent_directory,
         mirror=options.model_repository_mirror,

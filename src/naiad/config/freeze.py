@@ -9,7 +9,15 @@ from naiad.config.ensemble import ensemble_of
 from naiad.config.messages import enum_name
 from naiad.config.rate_limiter import rate_limiter
 from naiad.config.sequence import sequence_spec
-from naiad.config.spec import BatchingSpec, InstanceGroupSpec, ModelSpec, QueuePolicySpec, QueueSpec, TensorSpec
+from naiad.config.spec import (
+    AcceleratorSpec,
+    BatchingSpec,
+    InstanceGroupSpec,
+    ModelSpec,
+    QueuePolicySpec,
+    QueueSpec,
+    TensorSpec,
+)
 from naiad.config.warmup import warmup_samples
 from naiad.tensor.dtypes import BY_CONFIG
 
@@ -53,10 +61,12 @@ def graph_level(config: Any) -> int | None:
     return int(optimization.graph.level) if optimization.HasField("graph") else None
 
 
-def accelerators(config: Any) -> tuple[str, ...]:
-    """The names under ``optimization.execution_accelerators``, GPU accelerators first."""
+def accelerators(config: Any) -> tuple[AcceleratorSpec, ...]:
+    """The entries under ``optimization.execution_accelerators``, GPU accelerators first."""
     found = config.optimization.execution_accelerators
-    return tuple(a.name for a in (*found.gpu_execution_accelerator, *found.cpu_execution_accelerator))
+    on_gpu = [AcceleratorSpec(a.name, True, dict(a.parameters)) for a in found.gpu_execution_accelerator]
+    on_cpu = [AcceleratorSpec(a.name, False, dict(a.parameters)) for a in found.cpu_execution_accelerator]
+    return (*on_gpu, *on_cpu)
 
 
 def parameters(config: Any) -> dict[str, str]:
@@ -96,7 +106,7 @@ def _tensor(tensor: Any, max_batch_size: int) -> TensorSpec:
 def instance_group(group: Any) -> InstanceGroupSpec:
     """The frozen view of one instance group."""
     kind, limits = enum_name(group, "kind"), rate_limiter(group)
-    return InstanceGroupSpec(group.name, kind, group.count, tuple(group.gpus), group.passive, limits)
+    return InstanceGroupSpec(group.name, kind, group.count, tuple(group.gpus), group.passive, limits, group.host_policy)
 
 
 def _batching(config: Any) -> BatchingSpec | None:

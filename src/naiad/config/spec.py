@@ -155,7 +155,10 @@ class SequenceSpec:
 
 @dataclass(frozen=True, slots=True)
 class InstanceGroupSpec:
-    """One ``instance_group`` entry after normalisation: ``count`` instances (per GPU for KIND_GPU)."""
+    """One ``instance_group`` entry after normalisation: ``count`` instances (per GPU for KIND_GPU).
+
+    ``host_policy`` is "" for that of the device.
+    """
 
     name: str
     kind: str
@@ -163,6 +166,16 @@ class InstanceGroupSpec:
     gpus: tuple[int, ...] = ()
     passive: bool = False
     rate_limiter: RateLimiterSpec = NO_LIMITS
+    host_policy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorSpec:
+    """An entry under ``optimization.execution_accelerators``; ``on_gpu`` for those of instances on a GPU."""
+
+    name: str
+    on_gpu: bool
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +184,7 @@ class ModelSpec:
 
     ``queue`` is None where requests are served in the order of arrival, without any limit. With ``is_cached``
     responses may come from the response cache. ``sequence`` is None for a model without sequences; ``inputs`` and
-    ``outputs`` are those of clients, without controls and states. ``accelerators`` are the names under
+    ``outputs`` are those of clients, without controls and states. ``accelerators`` are those of
     ``optimization.execution_accelerators``, those for GPUs first. ``assembly`` is None where a batch is the rows of its
     requests, one behind the other. ``max_batch_bytes`` is 0 for no limit. ``splits_failed`` says that a batch that
     failed is run again in parts. ``ensemble`` is the graph of a model that is made of other models, None for the rest;
@@ -192,7 +205,7 @@ class ModelSpec:
     default_model_filename: str = ""
     graph_level: int | None = None
     decoupled: bool = False
-    accelerators: tuple[str, ...] = ()
+    accelerators: tuple[AcceleratorSpec, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
     metric_tags: Mapping[str, str] = field(default_factory=dict)
     warmup: tuple[WarmupSample, ...] = ()

@@ -214,7 +214,9 @@ FIELDS: Final[dict[str, dict[str, FieldHelp]]] = {
         "secondary_devices": FieldHelp("Refused in this version: further devices."),
         "profile": FieldHelp("Optimisation profiles of TensorRT."),
         "passive": FieldHelp("The instances load and run no requests."),
-        "host_policy": FieldHelp(NO_EFFECT + "cores and memory of the instances."),
+        "host_policy": FieldHelp(
+            "Names the --host-policy of the instances: their cores and memory. Default cpu, gpu_<id>, model."
+        ),
     },
     "ModelRateLimiter": {
         "resources": FieldHelp("The resources that a batch needs.", QUEUE),

@@ -13,6 +13,7 @@ gets the option.
 
 OWN: Final = frozenset(
     {
+        "accelerator_check",
         "allow_client_shm",
         "api_key",
         "api_key_file",

@@ -18,7 +18,8 @@ from naiad.options.cache_config import (
     local_cache_bytes,
     redis_cache,
 )
-from naiad.options.ignored import BYTES_OF_GPU, COMPUTE_CAPABILITY, HOST_POLICY, PORT_RANGE, SHARE_OF_GPU
+from naiad.options.host_policy import HOST_POLICY, HostPolicySetting, affinities
+from naiad.options.ignored import BYTES_OF_GPU, COMPUTE_CAPABILITY, PORT_RANGE, SHARE_OF_GPU
 from naiad.options.kinds import (
     ADDRESS,
     BACKEND_SETTING,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from naiad.options.redis_config import RedisSettings
+    from naiad.processes.affinity import Affinity
 
 _METRICS_SETTING = metrics_setting(
     {"counter_latencies": True, "summary_latencies": False, "histogram_latencies": False}, ("summary_quantiles",)
@@ -112,14 +114,14 @@ class ServerOptions:
         "Accepted for compatibility, without effect: the thread of an instance assembles its batches.",
         remark="has no effect: the thread of an instance puts its batches together",
     )
-    host_policy: tuple[str, ...] = declare(
+    host_policy: tuple[HostPolicySetting, ...] = declare(
         Group.SERVER,
         HOST_POLICY,
         (),
-        "Accepted for compatibility, without effect: the system places threads and memory. taskset and numactl do "
-        "so for the whole server.",
+        "A setting of a host policy: cpu-cores are the cores of the instances that have the policy, "
+        "numa-node is the node of their memory. Instances have the policy that host_policy of their group "
+        "names, else cpu, gpu_<id> or model. The policy frontend is for the event loop.",
         repeatable=True,
-        remark="has no effect: the system places threads and memory; taskset and numactl do so for the whole server",
     )
 
     log_verbose: int = declare(
@@ -243,6 +245,13 @@ class ServerOptions:
         False,
         "Warm up models without model_warmup with zeros before they are ready: one row, each preferred batch size "
         "and the largest batch. A failure of such a warm-up is a warning.",
+    )
+    accelerator_check: bool = declare(
+        Group.MODEL_REPOSITORY,
+        FLAG,
+        False,
+        "Measure each model that has accelerators also without them, on its first warm-up sample, and log "
+        "whether it is faster. A model without model_warmup gets the samples of --auto-warmup. Loads take longer.",
     )
     model_config_name: str = declare(
         Group.MODEL_REPOSITORY,
@@ -761,6 +770,11 @@ class ServerOptions:
         ``environment`` may have the user and the password.
         """
         return redis_cache(self.cache_config, environment)
+
+    @property
+    def host_policies(self) -> Mapping[str, Affinity]:
+        """The host policies by name; of a setting that is given twice the last one counts."""
+        return affinities(self.host_policy)
 
     def settings_of(self, backend: str) -> Mapping[str, str]:
         """The settings of one backend: those of all backends, overridden by its own."""

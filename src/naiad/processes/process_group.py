@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from naiad.processes.affinity import ANYWHERE, Affinity
 from naiad.processes.reaper import OrphanReaper
 
 FileOrDescriptor = int | None
@@ -35,6 +36,7 @@ class GroupedProcess:
         stdout: a descriptor or one of ``subprocess``'s constants; None for the server's. ``stderr`` likewise.
         env: all its environment variables, None for the server's.
         cwd: the folder that it starts in, None for the server's.
+        affinity: where it runs.
 
     Raises:
         OSError: it cannot be started.
@@ -49,19 +51,22 @@ class GroupedProcess:
         stderr: FileOrDescriptor = None,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
+        affinity: Affinity = ANYWHERE,
     ) -> None:
         self._lock = threading.Lock()
         self._is_over = False
-        self._popen = subprocess.Popen(
-            command,
-            pass_fds=pass_fds,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            env=env,
-            cwd=cwd,
-            process_group=0,
-        )
+        # A process begins where the thread is that starts it.
+        with affinity.held():
+            self._popen = subprocess.Popen(
+                command,
+                pass_fds=pass_fds,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                env=env,
+                cwd=cwd,
+                process_group=0,
+            )
         _groups.add(self)
         _reaper.watch(self.pid)
 

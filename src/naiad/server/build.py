@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from naiad.backend_api.host_policy import HostPolicies
 from naiad.cache.local import LocalCache
 from naiad.cache.redis import RedisCache
 from naiad.engine.engine import Engine
@@ -259,6 +260,8 @@ def _load_settings(
         gpu_fallback=options.gpu_fallback == "cpu",
         retries=options.model_load_retry_count,
         agents=AgentDirectory(Path(options.repoagent_directory), options.repoagent_timeout_secs),
+        policies=HostPolicies.of(options.host_policies),
+        checks_accelerators=options.accelerator_check,
     )
 
 

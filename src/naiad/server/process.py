@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine
 from time import monotonic
 from typing import Any
 
+from naiad.backend_api.host_policy import FRONTEND, HostPolicies
+from naiad.errors import OptionError
 from naiad.processes.process_group import kill_all
 
 logger = logging.getLogger("naiad")
@@ -107,6 +109,22 @@ def allow_open_files(http: int, grpc: int, regions: int) -> None:
             allowed,
             needed,
         )
+
+
+def place_frontend(policies: HostPolicies) -> None:
+    """Let the calling thread, which runs the event loop, run where the host policy ``frontend`` says.
+
+    The threads and processes that it starts for requests go with it. Loads place themselves.
+
+    Raises:
+        OptionError: this machine does not have what the policy asks for.
+    """
+    if problem := policies.problem(FRONTEND):
+        raise OptionError(f"the event loop has the {problem}")
+    found = policies.affinities.get(FRONTEND)
+    if found is not None:
+        found.apply()
+        logger.info("the event loop runs on %s (host policy '%s')", found, FRONTEND)
 
 
 def exit_now(code: int) -> None:

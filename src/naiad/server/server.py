@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from naiad.backend_api.host_policy import HostPolicies
 from naiad.config.source import ModelSource
 from naiad.errors import ModelLoadError, NaiadError, OptionError
 from naiad.frontends.inference.offload import use_one_thread
@@ -18,7 +19,14 @@ from naiad.options import ServerOptions, option_rows
 from naiad.repository.catalog import Outline
 from naiad.repository.local.layout import Listing
 from naiad.server.build import Frontend, Parts, build, listeners
-from naiad.server.process import StopSignals, allow_open_files, exit_now, leave_threads, run_on_loop
+from naiad.server.process import (
+    StopSignals,
+    allow_open_files,
+    exit_now,
+    leave_threads,
+    place_frontend,
+    run_on_loop,
+)
 from naiad.server.reload import reload_keys
 from naiad.shared_memory.registry import MAX_REGIONS
 from naiad.telemetry.logs.server_log import ServerLog, table_log
@@ -229,4 +237,6 @@ def run(options: ServerOptions, log: ServerLog) -> int:
 async def _serve(options: ServerOptions, log: ServerLog) -> int:
     # One thread for work that is too long for the loop: large bodies are then decompressed one after the other.
     use_one_thread(asyncio.get_running_loop())
-    return await Server(build(options, log)).run()
+    parts = build(options, log)
+    place_frontend(HostPolicies.of(options.host_policies))
+    return await Server(parts).run()

@@ -85,6 +85,7 @@ class TestContract(FrameworkContract):
         file="model.onnx",
         network=network,
         run=run,
+        pool_parameter="intra_op_thread_count",
         broken=damaged(
             missing=r"there is no file \S+model\.onnx",
             empty=r"model\.onnx is empty",

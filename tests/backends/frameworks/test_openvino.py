@@ -73,6 +73,7 @@ class TestContract(FrameworkContract):
         file="model.xml",
         network=network,
         run=run,
+        pool_parameter="INFERENCE_NUM_THREADS",
         broken={
             **damaged(
                 missing=r"there is no file \S+model\.xml",

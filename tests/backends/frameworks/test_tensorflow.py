@@ -105,6 +105,7 @@ class TestContract(FrameworkContract):
         file="model.savedmodel",
         network=network,
         run=run,
+        pool_parameter="TF_NUM_INTRA_THREADS",
         broken={
             **damaged(
                 "saved_model.pb",

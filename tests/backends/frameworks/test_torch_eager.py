@@ -135,6 +135,7 @@ class TestContract(FrameworkContract):
         file="model.py",
         network=network,
         run=run,
+        pool_parameter="INTRA_OP_THREAD_COUNT",
         broken={
             **damaged(
                 missing=r"model\.pt: .*holds no program; put model\.py with the model's class beside it",

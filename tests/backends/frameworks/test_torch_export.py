@@ -24,6 +24,7 @@ class TestContract(FrameworkContract):
         file="model.pt2",
         network=models.network,
         run=models.run,
+        pool_parameter="INTRA_OP_THREAD_COUNT",
         broken=damaged(missing=r"model\.pt2 does not exist", empty=DAMAGED, garbage=DAMAGED, cut=DAMAGED),
         mismatches={
             "datatype": r"the configuration says TYPE_INT32, the model has TYPE_FP32",

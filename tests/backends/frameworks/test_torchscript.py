@@ -107,6 +107,7 @@ class TestContract(FrameworkContract):
         file="model.pt",
         network=network,
         run=run,
+        pool_parameter="INTRA_OP_THREAD_COUNT",
         broken=damaged(missing=r"model\.pt does not exist", empty=DAMAGED, garbage=DAMAGED, cut=DAMAGED),
         auto_complete="the configuration must list the inputs and outputs",
         identity=identity,

@@ -46,13 +46,13 @@ class KerasBackend(Backend):
             self._loaded = self._load()
         self._shape = call_shape(self._keras, self._loaded)
         check_signature(spec, self._shape.tensors.inputs, self._shape.tensors.outputs)
-        self._threads = threads_per_instance(self.context, spec.instance_count)
+        self._threads = self._threads_of(spec)
 
     def regroup(self, spec: ModelSpec, config: Any) -> None:
         """New instances divide the cores by the new instance count; existing ones keep their threads."""
         super().regroup(spec, config)
         _check_devices(spec)
-        self._threads = threads_per_instance(self.context, spec.instance_count)
+        self._threads = self._threads_of(spec)
 
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """An instance on the processor, whose thread is the calling one."""
@@ -67,6 +67,9 @@ class KerasBackend(Backend):
     def close(self) -> None:
         """Release the model that no instance has taken."""
         self._loaded = None
+
+    def _threads_of(self, spec: ModelSpec) -> int:
+        return threads_per_instance(self.context, spec.instance_count, self.context.policies.of_process())
 
     def _load(self) -> Any:
         return load_model(self._keras, self.context.model, self.context.model_path)

@@ -6,26 +6,54 @@ The package of the same name is imported inside functions, so that a server with
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from naiad.backend_api.backend import Backend, BackendContext, Instance
+from naiad.backends.onnx.accelerator_cache import SETTING as CACHE_SETTING
+from naiad.backends.onnx.accelerator_cache import accelerator_cache, build_folder, with_builds
+from naiad.backends.onnx.accelerators import (
+    CUDA_PROVIDER,
+    check_available,
+    check_has_gpu,
+    providers,
+    read_accelerations,
+    with_defaults,
+)
 from naiad.backends.onnx.instance import AdaptingInstance, BFloat16Instance, OnnxInstance, supports_bfloat16
 from naiad.backends.onnx.session import SessionSettings, create_session, model_file, read_settings, run_options
 from naiad.backends.onnx.signature import read_signature
 from naiad.backends.shared.completion import GraphSignature, complete
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.backends.shared.signature import check_signature
-from naiad.config.freeze import accelerators, graph_level, parameters
+from naiad.config.freeze import accelerators, graph_level, instance_group, parameters
+from naiad.config.spec import InstanceGroupSpec
 from naiad.errors import BackendUnavailableError, ModelLoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
-    from naiad.config.spec import InstanceGroupSpec, ModelSpec, TensorSpec
+    from naiad.backends.onnx.accelerators import Acceleration
+    from naiad.config.spec import AcceleratorSpec, ModelSpec, TensorSpec
+    from naiad.processes.affinity import Affinity
 
 # Instances of a model without an instance count (the reference's number for this backend on processors).
 _DEFAULT_INSTANCES = 2
 _NO_DEVICE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPlace:
+    """Where a session runs: the number of a GPU, or ``_NO_DEVICE``, and the cores of its threads."""
+
+    device: int
+    affinity: Affinity
+
+    @property
+    def gpu(self) -> int | None:
+        """The number of the GPU, None on the processor."""
+        return None if self.device == _NO_DEVICE else self.device
 
 
 class OnnxRuntimeBackend(Backend):
@@ -40,35 +68,34 @@ class OnnxRuntimeBackend(Backend):
     def __init__(self, context: BackendContext) -> None:
         super().__init__(context)
         self._lock = threading.Lock()
-        self._settings: SessionSettings | None = None
-        self._sessions: dict[int, Any] = {}
+        self._settings: dict[SessionPlace, SessionSettings] = {}
+        self._sessions: dict[SessionPlace, Any] = {}
         self._spec: ModelSpec | None = None
         self._scalars: frozenset[str] = frozenset()
 
     def complete(self, config: Any) -> None:
         """Fill the configuration in from the graph; the session made for that is used by ``start``."""
-        _refuse_accelerators(self.context.model, accelerators(config))
-        self._settings = read_settings(
-            self.context, parameters(config), graph_level(config), _expected_instances(config)
-        )
-        session = self._sessions[_NO_DEVICE] = self._create(_NO_DEVICE)
+        groups = _expected_groups(config)
+        place = SessionPlace(_NO_DEVICE, self.context.policies.first(groups))
+        self._settings = {
+            place: self._read(parameters(config), graph_level(config), accelerators(config), groups, place)
+        }
+        session = self._sessions[place] = self._create(place)
         reader = ParameterReader(self.context.model, self.context.backend_config, "backend config setting")
         complete(config, read_signature(session), reader.integer("default-max-batch-size", 4))
 
     def start(self, spec: ModelSpec) -> None:
         """Make the first session, unless ``complete`` made a fitting one, and check ``spec`` against the graph."""
-        _refuse_accelerators(spec.name, spec.accelerators)
-        settings = read_settings(self.context, spec.parameters, spec.graph_level, spec.instance_count)
+        _check_devices(spec)
+        settings = self._settings_of(spec)
+        first = next(iter(settings))
         # The instance count was a guess in ``complete``; with another one the session has the wrong number of threads.
-        if settings != self._settings:
-            self._sessions.clear()
-        self._settings = settings
-        self._spec = spec
-        device = self._check_devices(spec)
-        session = self._sessions.get(device) or self._create(device)
-        # Without the processor's session of ``complete`` if the first instance is on a GPU.
-        self._sessions = {device: session}
-        graph = read_signature(session)
+        session = self._sessions.get(first) if self._settings.get(first) == settings[first] else None
+        self._settings, self._spec = settings, spec
+        # Without the session of ``complete`` where it does not fit the first instance.
+        self._sessions.clear()
+        self._sessions[first] = session or self._create(first)
+        graph = read_signature(self._sessions[first])
         check_signature(spec, graph.inputs, graph.outputs)
         self._scalars = _scalars(spec, graph)
         _check_bfloat16(spec)
@@ -76,8 +103,8 @@ class OnnxRuntimeBackend(Backend):
     def regroup(self, spec: ModelSpec, config: Any) -> None:
         """New sessions divide the cores by the new instance count; existing ones keep their threads."""
         super().regroup(spec, config)
-        settings = read_settings(self.context, spec.parameters, spec.graph_level, spec.instance_count)
-        self._check_devices(spec)
+        _check_devices(spec)
+        settings = self._settings_of(spec)
         with self._lock:
             if settings != self._settings:
                 self._sessions.clear()
@@ -85,9 +112,11 @@ class OnnxRuntimeBackend(Backend):
 
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """An instance on the processor, or on the GPU that is the index-th of a KIND_GPU group."""
-        spec, settings = self._started()
-        session = self._session(_device(group, index))
-        options = run_options(settings)
+        if self._spec is None:
+            raise ModelLoadError(f"model '{self.context.model}': start() comes before create_instance()")
+        spec, place = self._spec, self._place(group, index)
+        session = self._session(place)
+        options = run_options(self._settings[place])
         tensors = (*spec.inputs.values(), *spec.outputs.values())
         strings = _named(tensors, "BYTES")
         bfloat16 = _named(tensors, "BF16")
@@ -101,41 +130,90 @@ class OnnxRuntimeBackend(Backend):
         """Release the sessions that the instances shared."""
         self._sessions.clear()
 
-    def _session(self, device: int) -> Any:
-        """The session for the next instance on ``device``: the shared one, or an exclusive one."""
-        _, settings = self._started()
+    # Sessions
+
+    def _session(self, place: SessionPlace) -> Any:
+        """The session for the next instance in ``place``: the shared one, or an exclusive one."""
         # While it loads, too: two instances that start at once must not each load a session that they could share.
         with self._lock:
-            session = self._sessions.pop(device, None) or self._create(device)
-            if settings.shareable:
-                self._sessions[device] = session
+            session = self._sessions.pop(place, None) or self._create(place)
+            if self._settings[place].shareable:
+                self._sessions[place] = session
         return session
 
-    def _create(self, device: int) -> Any:
-        if self._settings is None:
-            raise ModelLoadError(f"model '{self.context.model}': complete() or start() comes first")
-        providers: list[str | tuple[str, dict[str, str]]] = ["CPUExecutionProvider"]
-        if device != _NO_DEVICE:
-            # In front: the framework prefers the first provider that can run a node.
-            providers.insert(0, ("CUDAExecutionProvider", {"device_id": str(device)}))
-        return create_session(self.context.model, model_file(self.context), self._settings, providers)
+    def _create(self, place: SessionPlace) -> Any:
+        file, settings = model_file(self.context), self._settings[place]
+        wanted = settings.accelerations
+        # The threads of a session stay where the thread is that makes it.
+        with place.affinity.held():
+            if not any(each.known.cache for each in wanted if not each.caches_itself()):
+                return self._on_providers(file, settings, wanted, place)
+            return self._with_builds(file, settings, wanted, place)
 
-    def _started(self) -> tuple[ModelSpec, SessionSettings]:
-        if self._spec is None or self._settings is None:
-            raise ModelLoadError(f"model '{self.context.model}': start() comes before create_instance()")
-        return self._spec, self._settings
-
-    def _check_devices(self, spec: ModelSpec) -> int:
-        """The device of the first instance; ``ModelLoadError`` for a GPU that the framework cannot use."""
+    def _with_builds(
+        self, file: Path, settings: SessionSettings, wanted: Sequence[Acceleration], place: SessionPlace
+    ) -> Any:
+        """A session whose accelerator keeps what it builds. Of several accelerators one builds at most."""
         import onnxruntime
 
-        gpu_groups = [g for g in spec.instance_groups if g.kind == "KIND_GPU"]
-        if gpu_groups and "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
-            raise ModelLoadError(
-                f"model '{spec.name}': instance group '{gpu_groups[0].name}' has kind KIND_GPU, and the installed "
-                f"onnxruntime has no CUDA provider; install onnxruntime-gpu, or write kind: KIND_CPU"
-            )
-        return _device(spec.instance_groups[0], 0) if spec.instance_groups else _NO_DEVICE
+        builder = next(each for each in wanted if each.known.cache and not each.caches_itself())
+        base = accelerator_cache(self.context.backend_config.get(CACHE_SETTING))
+        folder = build_folder(base, file, builder, onnxruntime.__version__, place.gpu)
+        caching = [each.with_cache(str(folder)) if each is builder else each for each in wanted]
+        return with_builds(
+            self.context.model,
+            builder.known.title,
+            folder,
+            lambda: self._on_providers(file, settings, caching, place),
+        )
+
+    def _on_providers(
+        self, file: Path, settings: SessionSettings, wanted: Sequence[Acceleration], place: SessionPlace
+    ) -> Any:
+        return create_session(self.context.model, file, settings, providers(wanted, place.gpu))
+
+    # What the configuration says
+
+    def _place(self, group: InstanceGroupSpec, index: int) -> SessionPlace:
+        return SessionPlace(_device(group, index), self.context.policies.affinity(group, index))
+
+    def _settings_of(self, spec: ModelSpec) -> dict[SessionPlace, SessionSettings]:
+        """The settings for each place of an instance, that of the first one first."""
+        groups = spec.instance_groups or _expected_groups(None)
+        places = dict.fromkeys(self._place(group, index) for group in groups for index in range(group.count))
+        return {
+            place: self._read(spec.parameters, spec.graph_level, spec.accelerators, groups, place) for place in places
+        }
+
+    def _read(
+        self,
+        given: Mapping[str, str],
+        level: int | None,
+        found: Sequence[AcceleratorSpec],
+        groups: Sequence[InstanceGroupSpec],
+        place: SessionPlace,
+    ) -> SessionSettings:
+        import onnxruntime
+
+        model, available = self.context.model, onnxruntime.get_available_providers()
+        wanted = read_accelerations(model, found, given, place.gpu is not None)
+        check_has_gpu(model, found, any(group.kind == "KIND_GPU" for group in groups), available)
+        check_available(model, wanted, available, onnxruntime.__version__)
+        count = self.context.policies.uniform(groups, place.affinity)
+        settings = read_settings(self.context, given, level, count, place.affinity)
+        return replace(settings, accelerations=tuple(with_defaults(each, settings.threads) for each in wanted))
+
+
+def _check_devices(spec: ModelSpec) -> None:
+    """Refuse GPUs that the framework cannot use."""
+    import onnxruntime
+
+    gpu_groups = [g for g in spec.instance_groups if g.kind == "KIND_GPU"]
+    if gpu_groups and CUDA_PROVIDER not in onnxruntime.get_available_providers():
+        raise ModelLoadError(
+            f"model '{spec.name}': instance group '{gpu_groups[0].name}' has kind KIND_GPU, and the installed "
+            f"onnxruntime has no CUDA provider; install onnxruntime-gpu, or write kind: KIND_CPU"
+        )
 
 
 def _device(group: InstanceGroupSpec, index: int) -> int:
@@ -179,15 +257,9 @@ def _check_bfloat16(spec: ModelSpec) -> None:
         )
 
 
-def _expected_instances(config: Any) -> int:
-    """The count that the configuration will have once it is normalised; being wrong costs a second load only."""
-    groups = [g for g in config.instance_group if not g.passive]
-    return sum(g.count or _DEFAULT_INSTANCES for g in groups) if config.instance_group else _DEFAULT_INSTANCES
-
-
-def _refuse_accelerators(model: str, names: tuple[str, ...]) -> None:
-    if names:
-        raise ModelLoadError(
-            f"model '{model}': optimization.execution_accelerators names '{names[0]}', and this version has none for "
-            f"onnxruntime; remove it to run on the processor"
-        )
+def _expected_groups(config: Any) -> tuple[InstanceGroupSpec, ...]:
+    """The groups that the configuration will have once it is normalised; being wrong costs a second load only."""
+    groups = [] if config is None else [instance_group(group) for group in config.instance_group]
+    if not groups:
+        return (InstanceGroupSpec("", "KIND_CPU", _DEFAULT_INSTANCES),)
+    return tuple(replace(group, count=group.count or _DEFAULT_INSTANCES) for group in groups)

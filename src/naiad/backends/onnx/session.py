@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 from naiad.backend_api.backend import threads_per_instance
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.errors import ModelLoadError, first_line
+from naiad.processes.affinity import ANYWHERE, Affinity, server_cores
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from naiad.backend_api.backend import BackendContext
+    from naiad.backends.onnx.accelerators import Acceleration
 
 log = logging.getLogger("naiad")
 
@@ -54,6 +56,7 @@ class SessionSettings:
     entries: tuple[tuple[str, str], ...]
     shrinkage: str
     global_pool: bool
+    accelerations: tuple[Acceleration, ...] = ()
 
     @property
     def shareable(self) -> bool:
@@ -62,12 +65,19 @@ class SessionSettings:
 
 
 def read_settings(
-    context: BackendContext, parameters: Mapping[str, str], graph_level: int | None, instance_count: int
+    context: BackendContext,
+    parameters: Mapping[str, str],
+    graph_level: int | None,
+    instance_count: int,
+    affinity: Affinity = ANYWHERE,
 ) -> SessionSettings:
-    """The settings of one model; ``ModelLoadError`` names a parameter whose value does not fit.
+    """The settings of one model, or of its ``instance_count`` instances that run where ``affinity`` says.
 
     Source: parameters of the reference's onnxruntime backend. Threads are the cores divided among the instances when
     ``intra_op_thread_count`` is absent or 0.
+
+    Raises:
+        ModelLoadError: a value does not fit; the text names the parameter.
     """
     reader = ParameterReader(context.model, parameters)
     if graph_level not in _GRAPH_LEVELS:
@@ -79,7 +89,7 @@ def read_settings(
     if mode > 1:
         raise reader.refused("execution_mode", '"0" (sequential) or "1" (parallel)')
     return SessionSettings(
-        threads=reader.integer("intra_op_thread_count", 0) or threads_per_instance(context, instance_count),
+        threads=reader.integer("intra_op_thread_count", 0) or threads_per_instance(context, instance_count, affinity),
         inter_op_threads=reader.integer("inter_op_thread_count", 0),
         parallel=mode == 1,
         memory_arena=reader.boolean("enable_mem_arena", True),
@@ -87,7 +97,7 @@ def read_settings(
         graph_level=_GRAPH_LEVELS[graph_level],
         entries=_entries(reader, parameters),
         shrinkage=_shrinkage(reader),
-        global_pool=_global_pool(context),
+        global_pool=_global_pool(context, affinity),
     )
 
 
@@ -160,12 +170,21 @@ class _GlobalPool:
 _pool = _GlobalPool()
 
 
-def _global_pool(context: BackendContext) -> bool:
+def _global_pool(context: BackendContext, affinity: Affinity) -> bool:
     """Whether sessions use the process-wide pool, created here with ``enable-global-threadpool``."""
     reader = ParameterReader(context.model, context.backend_config, "backend config setting")
     if reader.boolean("enable-global-threadpool", False):
-        intra_op = reader.integer("intra_op_thread_count", 0) or context.cores
-        _pool.make(intra_op, reader.integer("inter_op_thread_count", 0) or 1)
+        # A policy gives a process of the model's own fewer cores than the server has.
+        here = context.policies.of_process()
+        intra_op = reader.integer("intra_op_thread_count", 0) or len(here.cores) or context.cores
+        with here.held():
+            _pool.make(intra_op, reader.integer("inter_op_thread_count", 0) or 1)
+    if _pool.exists and not server_cores() <= set(affinity.cores or server_cores()):
+        raise ModelLoadError(
+            f"model '{context.model}' is to run on {affinity} (--host-policy), and the global thread pool of "
+            f"onnxruntime (enable-global-threadpool) serves all models of the server on all cores; write "
+            f"execution=process, or leave one of the two out"
+        )
     return _pool.exists
 
 
@@ -202,18 +221,30 @@ def _file_inside(model: str, folder: Path) -> Path:
 
 
 def create_session(
-    model: str, file: Path, settings: SessionSettings, providers: Sequence[str | tuple[str, dict[str, str]]]
+    model: str, file: Path, settings: SessionSettings, providers: Sequence[tuple[str, dict[str, str]]]
 ) -> Any:
-    """An ``InferenceSession`` for ``file``; ``ModelLoadError`` with the framework's reason when it cannot be made."""
+    """An ``InferenceSession`` for ``file`` on these providers.
+
+    Raises:
+        ModelLoadError: it cannot be made, or a provider cannot be used; with the framework's reason.
+    """
     import onnxruntime
 
     try:
         # Without enable_fallback=0 a failure is printed and tried a second time.
-        return onnxruntime.InferenceSession(
+        session = onnxruntime.InferenceSession(
             str(file), _session_options(settings), providers=list(providers), enable_fallback=0
         )
     except Exception as error:
         raise ModelLoadError(f"model '{model}': onnxruntime cannot load {file}: {_reason(error)}") from error
+    # A provider whose own libraries are missing is passed over with a line on stderr.
+    used = session.get_providers()
+    if lost := [name for name, _ in providers if name not in used]:
+        raise ModelLoadError(
+            f"model '{model}': onnxruntime {onnxruntime.__version__} has {lost[0]} and cannot use it here: a library "
+            f"that it needs is missing, or a driver or a device; its own line is in the log"
+        )
+    return session
 
 
 def run_options(settings: SessionSettings) -> Any:

@@ -24,7 +24,7 @@ from naiad.errors import ModelLoadError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from naiad.config.spec import InstanceGroupSpec, ModelSpec, TensorSpec
+    from naiad.config.spec import AcceleratorSpec, InstanceGroupSpec, ModelSpec, TensorSpec
 
 
 class OpenVinoBackend(Backend):
@@ -163,9 +163,9 @@ def _check_kinds(spec: ModelSpec) -> None:
             )
 
 
-def _refuse_accelerators(model: str, names: tuple[str, ...]) -> None:
-    if names:
+def _refuse_accelerators(model: str, found: tuple[AcceleratorSpec, ...]) -> None:
+    if found:
         raise ModelLoadError(
-            f"model '{model}': optimization.execution_accelerators names '{names[0]}', and the backend openvino has "
-            f"none; remove it, and choose a device with the parameter TARGET_DEVICE"
+            f"model '{model}': optimization.execution_accelerators names '{found[0].name}', and the backend "
+            f"openvino has none; remove it, and choose a device with the parameter TARGET_DEVICE"
         )

@@ -91,7 +91,8 @@ def _properties(context: BackendContext, reader: ParameterReader, device: str, i
         found.pop("COMPILATION_NUM_THREADS", None)
         # Streams of several models would share the first cores, and leave none to the event loop.
         found["ENABLE_CPU_PINNING"] = "NO"
-        found.setdefault("INFERENCE_NUM_THREADS", str(threads_per_instance(context, instance_count) * instance_count))
+        threads = threads_per_instance(context, instance_count, context.policies.of_process())
+        found.setdefault("INFERENCE_NUM_THREADS", str(threads * instance_count))
         if "PERFORMANCE_HINT" in found:
             found.setdefault("PERFORMANCE_HINT_NUM_REQUESTS", str(instance_count))
         else:

@@ -19,6 +19,7 @@ from naiad.backends.out_of_process.load_command import LoadCommand, pack
 from naiad.backends.out_of_process.mode import PROCESS, SHARED, Execution
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.backends.shared.worker_limits import check_processes
+from naiad.config.freeze import instance_group
 from naiad.errors import InternalError
 from naiad.execution.worker.framework_instance import FrameworkSpec
 from naiad.execution.worker.process import WorkerProcess
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from naiad.backends.out_of_process.model_environment import EnvironmentRequest
     from naiad.config.spec import InstanceGroupSpec, ModelSpec
     from naiad.execution.worker.shared_process import SharedProcesses
+    from naiad.processes.affinity import Affinity
 
 logger = logging.getLogger("naiad")
 
@@ -81,14 +83,16 @@ class OutOfProcessBackend(Backend):
 
     def complete(self, config: Any) -> None:
         """Let the framework's process fill the configuration in."""
-        content = self._obey(self._load_command("complete", None, config))
+        groups = [instance_group(group) for group in config.instance_group]
+        content = self._obey(self._load_command("complete", None, config), self.context.policies.first(groups))
         config.ParseFromString(base64.b64decode(content["config"]))
 
     def start(self, spec: ModelSpec) -> None:
         """Let the framework's process load the model and check that ``spec`` fits it."""
         self._check_processes(spec)
         self._spec = spec
-        content = self._obey(self._load_command("start", spec, self.config))
+        first = self.context.policies.first(spec.instance_groups)
+        content = self._obey(self._load_command("start", spec, self.config), first)
         if self._request is not None:
             self._log_versions(content)
 
@@ -106,8 +110,12 @@ class OutOfProcessBackend(Backend):
         """How the worker of an instance is started, or its slot in a shared one."""
         if self._spec is None:
             raise InternalError(f"model '{self.context.model}': start() comes before worker_spec()")
-        command = self._load_command("serve", self._spec, self.config)
-        return self._worker_spec(replace(command, group=group, index=index, name=f"{group.name}_{index}"))
+        # Its group first: what a backend makes for the first instance is made for this one.
+        others = [other for other in self._spec.instance_groups if other != group]
+        spec = replace(self._spec, instance_groups=(group, *others))
+        command = self._load_command("serve", spec, self.config)
+        command = replace(command, group=group, index=index, name=f"{group.name}_{index}")
+        return self._worker_spec(command, self.context.policies.affinity(group, index))
 
     def close(self) -> None:
         """End the process that was to be the first instance's, if none took it over."""
@@ -127,15 +135,17 @@ class OutOfProcessBackend(Backend):
         if self.execution.mode == PROCESS:
             check_processes(spec)
 
-    def _obey(self, command: LoadCommand) -> Any:
-        """Have the first process execute a load command; the content of its reply."""
-        spec = self._worker_spec(command)
+    def _obey(self, command: LoadCommand, affinity: Affinity) -> Any:
+        """Have the first process, which runs there, execute a load command; the content of its reply."""
+        spec = self._worker_spec(command, affinity)
         process = self._open(f"{self.context.model}_{self.context.version}", spec)
         try:
             _, content = process.begin()
         except BaseException:
             process.close()
             raise
+        # One that began elsewhere, as the configuration was not complete, is of no use any more.
+        self.close()
         self._begun = process
         return content
 
@@ -151,8 +161,12 @@ class OutOfProcessBackend(Backend):
             self._environment = own if self._request is None else self._request.resolved()
         return self._environment
 
-    def _worker_spec(self, command: LoadCommand) -> FrameworkSpec:
+    def _worker_spec(self, command: LoadCommand, affinity: Affinity) -> FrameworkSpec:
         environment = self._resolved()
+        command = replace(command, affinity=affinity)
+        if self.execution.mode == SHARED:
+            # The process belongs to all of its instances; each thread goes where its instance belongs.
+            affinity = self.context.policies.elsewhere
         return FrameworkSpec(
             python=environment.python,
             env=environment.env,
@@ -163,6 +177,7 @@ class OutOfProcessBackend(Backend):
             silence_s=self._silence_s,
             setting=f"--backend-config={self._backend},{SETTING}=N",
             open=self._open,
+            affinity=affinity,
         )
 
     def _open(self, name: str, spec: WorkerSpec) -> WorkerProcess:
@@ -170,6 +185,9 @@ class OutOfProcessBackend(Backend):
         # Instances start in threads of their own: one of them gets the process that has loaded the model already.
         with self._lock:
             process, self._begun = self._begun, None
+            if process is not None and process.spec.affinity != spec.affinity:
+                # It began where another instance belongs.
+                process, self._begun = None, process
         if process is not None:
             process.name, process.spec = name, spec
             return process

@@ -10,6 +10,7 @@ from typing import Any
 
 from naiad.backend_api.backend import BackendContext
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
+from naiad.processes.affinity import ANYWHERE, Affinity
 from naiad.worker.ipc.frames import VERSION
 
 
@@ -24,6 +25,7 @@ class LoadCommand:
         config: the configuration message, serialised.
         spec: from ``start`` on; ``group`` and ``index`` of the instance, ``name`` its name, for ``serve``.
         remedy: what to do when the framework cannot be imported; "" for the usual text.
+        affinity: where the instance runs.
     """
 
     step: str
@@ -36,6 +38,7 @@ class LoadCommand:
     index: int = 0
     name: str = ""
     remedy: str = ""
+    affinity: Affinity = ANYWHERE
 
 
 def pack(command: LoadCommand) -> dict[str, Any]:

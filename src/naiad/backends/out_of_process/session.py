@@ -131,6 +131,8 @@ class FrameworkSession:
         if self._cached is None:
             self._key = command.key
             self._cached = self._backends.take(command.key)
+        # This thread runs the instance, and creates what it runs in.
+        command.affinity.apply()
         if command.step == "complete":
             return CONFIG, {"config": base64.b64encode(self._cached.complete(command)).decode()}
         if command.spec is None:

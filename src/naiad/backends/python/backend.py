@@ -19,12 +19,14 @@ from naiad.backends.python.source import Source, own_source, shared_source
 from naiad.backends.python.trial import TrialRequests
 from naiad.backends.shared.worker_limits import WorkerLimits, check_processes, read_limits
 from naiad.config.export import config_json
+from naiad.config.freeze import instance_group
 from naiad.errors import InternalError, ModelLoadError
 from naiad.execution.worker.process import END_S, WorkerProcess, WorkerTimeoutError
 from naiad.worker.ipc.frames import CONFIG, VERSION
 
 if TYPE_CHECKING:
     from naiad.config.spec import InstanceGroupSpec, ModelSpec
+    from naiad.processes.affinity import Affinity
 
 _COMPLETED: Final = ("max_batch_size", "input", "output", "dynamic_batching", "model_transaction_policy")
 _COMPLETES: Final = b"auto_complete_config"
@@ -110,7 +112,9 @@ class PythonBackend(Backend):
     def _run_code(self, config: Any) -> tuple[int, Any]:
         """The reply of a process that imports the model's file and calls ``auto_complete_config``, if it has that."""
         name = f"{self.context.model}_{self.context.version}_auto_complete"
-        process = WorkerProcess(name, self._worker_spec(config, name, "complete", "CPU"))
+        groups = [instance_group(group) for group in config.instance_group]
+        affinity = self.context.policies.first(groups)
+        process = WorkerProcess(name, self._worker_spec(config, name, "complete", "CPU", affinity))
         try:
             kind, content = process.begin()
             # The process ends by itself after its reply.
@@ -146,14 +150,15 @@ class PythonBackend(Backend):
 
     def worker_spec(self, group: InstanceGroupSpec, index: int) -> WorkerSpec:
         """How the process of an instance is started."""
-        return self._worker_spec(self.config, f"{group.name}_{index}", "serve", group.kind.removeprefix("KIND_"))
+        kind, affinity = group.kind.removeprefix("KIND_"), self.context.policies.affinity(group, index)
+        return self._worker_spec(self.config, f"{group.name}_{index}", "serve", kind, affinity)
 
     def _first_worker_spec(self) -> WorkerSpec:
         if self._first_group is None:
             raise InternalError(f"model '{self.context.model}': start() comes before try_out()")
         return self.worker_spec(self._first_group, 0)
 
-    def _worker_spec(self, config: Any, instance: str, mode: str, kind: str) -> WorkerSpec:
+    def _worker_spec(self, config: Any, instance: str, mode: str, kind: str, affinity: Affinity) -> WorkerSpec:
         environment, source, limits = self._resolved(config), self._code(), self._limits(config)
         described = config_json(config)
         arguments = {
@@ -186,6 +191,7 @@ class PythonBackend(Backend):
             silence_s=self._timeout_s(_SILENCE_S),
             execute_s=limits.execute_s,
             memory_bytes=limits.memory_bytes,
+            affinity=affinity,
         )
 
     def _resolved(self, config: Any) -> Environment:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from naiad.backend_api.backend import Backend, BackendContext, Instance
@@ -37,8 +38,17 @@ from naiad.errors import ModelLoadError
 
 if TYPE_CHECKING:
     from naiad.config.spec import InstanceGroupSpec, ModelSpec
+    from naiad.processes.affinity import Affinity
 
 log = logging.getLogger("naiad")
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPlace:
+    """Where a session runs: its device as ``_device`` says it, and the cores of its threads."""
+
+    device: str | None
+    affinity: Affinity
 
 
 class TensorFlowBackend(Backend):
@@ -53,7 +63,7 @@ class TensorFlowBackend(Backend):
     def __init__(self, context: BackendContext) -> None:
         super().__init__(context)
         self._lock = threading.Lock()
-        self._calls: dict[str | None, list[GraphCalls]] = {}
+        self._calls: dict[GraphPlace, list[GraphCalls]] = {}
         self._spec: ModelSpec | None = None
         self._settings = GraphSettings()
         self._plan: FeedPlan | None = None
@@ -63,9 +73,8 @@ class TensorFlowBackend(Backend):
         inputs and outputs, with those that it seems to have.
         """
         prepare_framework()
-        settings = read_settings(
-            self.context, parameters(config), graph_level(config), accelerators(config), instance_count=1
-        )
+        names = tuple(each.name for each in accelerators(config))
+        settings = read_settings(self.context, parameters(config), graph_level(config), names, instance_count=1)
         if config.platform == GRAPH_DEF:
             self._check_listed(config, settings)
             return
@@ -78,22 +87,22 @@ class TensorFlowBackend(Backend):
         """Make the first session, and check ``spec`` against the graph."""
         prepare_framework()
         _check_platform(spec)
-        self._settings = self._read_settings(spec)
-        device = self._check_devices(spec)
+        place = GraphPlace(self._check_devices(spec), self.context.policies.first(spec.instance_groups))
+        self._settings = self._read_settings(spec, place.affinity)
         self._spec = spec
-        self._calls[device] = [self._prepared(self._load(device))]
+        self._calls[place] = [self._prepared(self._load(place))]
 
     def regroup(self, spec: ModelSpec, config: Any) -> None:
         """Sessions that are made from now on divide the cores by the new instance count."""
         super().regroup(spec, config)
-        settings = self._read_settings(spec)
+        settings = self._read_settings(spec, self.context.policies.first(spec.instance_groups))
         self._check_devices(spec)
         with self._lock:
             self._settings, self._spec = settings, spec
 
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """An instance on the processor, on the index-th GPU of a KIND_GPU group, or where the model says."""
-        calls = self._take(_device(group, index))
+        calls = self._take(GraphPlace(_device(group, index), self.context.policies.affinity(group, index)))
         plain = TensorFlowInstance(calls, self._release)
         return plain if calls.plan.is_plain else ReshapingInstance(plain, calls.plan)
 
@@ -106,15 +115,15 @@ class TensorFlowBackend(Backend):
 
     # Sessions
 
-    def _take(self, device: str | None) -> GraphCalls:
-        """The session for the next instance on ``device``."""
+    def _take(self, place: GraphPlace) -> GraphCalls:
+        """The session for the next instance in ``place``."""
         # While it loads, too: two instances that start at once must not each load a session that they could share.
         with self._lock:
-            found = self._calls.setdefault(device, [])
+            found = self._calls.setdefault(place, [])
             limit = self._settings.share_count
             calls = next((c for c in found if not limit or c.users < limit), None)
             if calls is None:
-                calls = self._prepared(self._load(device))
+                calls = self._prepared(self._load(place))
                 found.append(calls)
             calls.users += 1
             return calls
@@ -130,9 +139,12 @@ class TensorFlowBackend(Backend):
                     found.remove(calls)
         calls.close()
 
-    def _load(self, device: str | None) -> LoadedGraph:
+    def _load(self, place: GraphPlace) -> LoadedGraph:
         spec = self._started()
-        return load(self.context, spec.platform, self._settings, device, tuple(spec.outputs))
+        settings = self._read_settings(spec, place.affinity)
+        # Its threads stay where the thread is that makes it.
+        with place.affinity.held():
+            return load(self.context, spec.platform, settings, place.device, tuple(spec.outputs))
 
     def _prepared(self, graph: LoadedGraph) -> GraphCalls:
         """The calls of a session, after a first run that leaves nothing to the first request."""
@@ -154,8 +166,10 @@ class TensorFlowBackend(Backend):
 
     # What the configuration says, and what the model has
 
-    def _read_settings(self, spec: ModelSpec) -> GraphSettings:
-        return read_settings(self.context, spec.parameters, spec.graph_level, spec.accelerators, spec.instance_count)
+    def _read_settings(self, spec: ModelSpec, affinity: Affinity) -> GraphSettings:
+        count = self.context.policies.uniform(spec.instance_groups, affinity)
+        names = tuple(each.name for each in spec.accelerators)
+        return read_settings(self.context, spec.parameters, spec.graph_level, names, count, affinity)
 
     def _check_listed(self, config: Any, settings: GraphSettings) -> None:
         if config.input and config.output:
@@ -172,7 +186,7 @@ class TensorFlowBackend(Backend):
         if gpus and not tf.config.list_physical_devices("GPU"):
             raise ModelLoadError(
                 f"model '{spec.name}': instance group '{gpus[0].name}' has kind KIND_GPU, and tensorflow finds no GPU; "
-                f"install a tensorflow with CUDA on a machine with a GPU, or write kind: KINDCPU"
+                f"install a tensorflow with CUDA on a machine with a GPU, or write kind: KIND_CPU"
             )
         _check_accelerators(spec, bool(gpus))
         return _device(spec.instance_groups[0], 0) if spec.instance_groups else CPU
@@ -198,7 +212,7 @@ def _check_platform(spec: ModelSpec) -> None:
 
 
 def _check_accelerators(spec: ModelSpec, on_gpu: bool) -> None:
-    names = spec.accelerators
+    names = tuple(each.name for each in spec.accelerators)
     if TENSORRT in names and on_gpu:
         raise ModelLoadError(
             f"model '{spec.name}': optimization.execution_accelerators names '{TENSORRT}', which the installed "

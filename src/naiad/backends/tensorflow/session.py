@@ -21,6 +21,7 @@ from naiad.backends.tensorflow.signature import (
     saved_model_signature,
 )
 from naiad.errors import ModelLoadError, first_line
+from naiad.processes.affinity import everywhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -92,7 +93,9 @@ def _call_nothing() -> Callable[[], object]:
     with graph.as_default():
         tf.no_op("nothing")
     config = config_pb2.ConfigProto(device_count={"GPU": 0}, intra_op_parallelism_threads=1)
-    session = tf.compat.v1.Session(graph=graph, config=config)
+    # Its threads stay when the instance has ended whose thread calls this.
+    with everywhere().held():
+        session = tf.compat.v1.Session(graph=graph, config=config)
     made: Callable[[], object] = session._make_callable_from_options(config_pb2.CallableOptions(target=["nothing"]))
     return made
 

@@ -12,6 +12,7 @@ from naiad.backend_api.backend import threads_per_instance
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.config.parsing.suggest import did_you_mean
 from naiad.errors import ModelLoadError
+from naiad.processes.affinity import ANYWHERE, Affinity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,8 +81,9 @@ def read_settings(
     graph_level: int | None,
     accelerators: tuple[str, ...],
     instance_count: int,
+    affinity: Affinity = ANYWHERE,
 ) -> GraphSettings:
-    """The settings of one model.
+    """The settings of one model, or of its ``instance_count`` instances that run where ``affinity`` says.
 
     Source: parameters of the reference's tensorflow backend. Threads are the cores divided among the sessions where
     neither ``TF_NUM_INTRA_THREADS`` nor the environment gives a number.
@@ -103,8 +105,11 @@ def read_settings(
     inter_threads = reader.integer("TF_NUM_INTER_THREADS", 0)
     # TensorFlow takes the size of the threads that sessions share from the first session of the process.
     own_threads = reader.boolean("TF_USE_PER_SESSION_THREADS", False) or inter_threads > 0
+    # Those that sessions share run anywhere.
+    own_threads = own_threads or (bool(affinity.cores) and _INTER_VARIABLE in os.environ)
     return GraphSettings(
-        intra_threads=reader.integer("TF_NUM_INTRA_THREADS", 0) or _divided(context, share_count, instance_count),
+        intra_threads=reader.integer("TF_NUM_INTRA_THREADS", 0)
+        or _divided(context, share_count, instance_count, affinity),
         inter_threads=inter_threads,
         own_threads=own_threads,
         in_caller=not own_threads and _INTER_VARIABLE not in os.environ,
@@ -144,11 +149,11 @@ def cpu_flags() -> frozenset[str]:
     return next((frozenset(v.split()) for k, _, v in lines if k.strip() in ("flags", "Features")), frozenset())
 
 
-def _divided(context: BackendContext, share_count: int, instance_count: int) -> int:
+def _divided(context: BackendContext, share_count: int, instance_count: int, affinity: Affinity) -> int:
     if _INTRA_VARIABLE in os.environ:
         return 0
     sessions = -(-instance_count // share_count) if share_count else 1
-    return threads_per_instance(context, sessions)
+    return threads_per_instance(context, sessions, affinity)
 
 
 def _fraction(reader: ParameterReader) -> float:

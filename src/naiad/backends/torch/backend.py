@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from naiad.backend_api.backend import Backend, BackendContext, Instance, threads_per_instance
+from naiad.backend_api.backend import Backend, BackendContext, Instance, threads_of_group
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.backends.torch.archive import FileKind, kind_of
 from naiad.backends.torch.eager import EagerModel
@@ -40,7 +40,7 @@ class PyTorchBackend(Backend):
         super().__init__(context)
         self._model: TorchModel | None = None
         self._spec: ModelSpec | None = None
-        self._threads = 1
+        self._threads = 0
 
     def complete(self, config: Any) -> None:
         """Fill in what the kind of model says itself; refuse a configuration that lacks what it does not say."""
@@ -52,7 +52,7 @@ class PyTorchBackend(Backend):
         device = _device(spec.instance_groups[0], 0) if spec.instance_groups else "cpu"
         _check_devices(spec)
         reader = ParameterReader(spec.name, spec.parameters)
-        self._threads = self._threads_of(spec, reader)
+        self._threads = reader.integer("INTRA_OP_THREAD_COUNT", 0)
         # Before the module loads: torch takes the number only before its first parallel work.
         _apply_process_wide(spec, reader)
         model.start(spec, device)
@@ -66,12 +66,8 @@ class PyTorchBackend(Backend):
         """New instances divide the cores by the new instance count; existing ones keep their threads."""
         super().regroup(spec, config)
         _check_devices(spec)
-        self._threads = self._threads_of(spec, ParameterReader(spec.name, spec.parameters))
+        self._threads = ParameterReader(spec.name, spec.parameters).integer("INTRA_OP_THREAD_COUNT", 0)
         self._spec = spec
-
-    def _threads_of(self, spec: ModelSpec, reader: ParameterReader) -> int:
-        wanted = reader.integer("INTRA_OP_THREAD_COUNT", 0)
-        return wanted or threads_per_instance(self.context, spec.instance_count)
 
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """An instance whose thread is the calling one: torch counts its worker threads per calling thread."""
@@ -81,7 +77,7 @@ class PyTorchBackend(Backend):
             raise ModelLoadError(f"model '{self.context.model}': start() comes before create_instance()")
         # Reading first matters: a thread's first use of the number overwrites it with the one last set anywhere.
         torch.get_num_threads()
-        torch.set_num_threads(self._threads)
+        torch.set_num_threads(self._threads or threads_of_group(self.context, self._spec, group, index))
         instance = self._model.instance(_device(group, index))
         if self._model.takes_zeros:
             _settle(instance, self._spec)

@@ -16,6 +16,7 @@ from naiad.backend_api.backend import Instance
 from naiad.config.spec import ModelSpec
 from naiad.errors import ModelLoadError
 from naiad.execution.batching.batch import Batch
+from naiad.execution.instances.run_times import RunTimes
 from naiad.execution.instances.runner import close_instance, run_once
 from naiad.request import Array, InferRequest, RequestOptions
 
@@ -60,6 +61,7 @@ class Warmup:
         samples: run one after another, by each instance.
         not_wanted: why it is to end before its time, "" while it is not; called in any thread.
         again: makes the samples once more, for an instance that comes back when they are forgotten.
+        times: measures runs of the first sample on a warm instance; None for no measurement.
     """
 
     def __init__(
@@ -67,8 +69,10 @@ class Warmup:
         samples: Sequence[Sample] = (),
         not_wanted: Callable[[], str] = lambda: "",
         again: Callable[[], Sequence[Sample]] = tuple,
+        times: RunTimes | None = None,
     ) -> None:
         self.samples = samples
+        self.times = times
         self.again = again
         self._not_wanted = not_wanted
 
@@ -115,6 +119,9 @@ class Warmup:
                     _failed(name, sample, errors)
                     # Its further runs would fail alike.
                     break
+        if self.times is not None and self.samples:
+            first = self.samples[0]
+            self.times.take(first.name, lambda: run(first.batch()))
 
     def forget(self) -> None:
         """Drop the samples, which may be large, as instances keep the function that created them."""

@@ -74,6 +74,7 @@ class InstanceSet:
     def make_all(self, spec: ModelSpec, warmup: Warmup) -> None:
         """Create the instances of the groups of ``spec``; none starts yet."""
         spec = run_spec(spec)
+        self._backend.context.policies.check(spec.name, spec.instance_groups)
         for group in spec.instance_groups:
             made = [self._make(InstancePosition(group, index), spec, warmup) for index in range(group.count)]
             if group.passive:
@@ -100,6 +101,7 @@ class InstanceSet:
 
     def _new(self, place: InstancePosition, spec: ModelSpec, warmup: Warmup) -> ModelInstance:
         name, group = place.name, place.group
+        affinity = self._backend.context.policies.affinity(group, place.index)
         worker = self._backend.worker_spec(group, place.index)
         if worker is not None:
             return self._new_worker(worker, place, spec, warmup)
@@ -108,9 +110,10 @@ class InstanceSet:
         create: Callable[[], Instance] = partial(self._backend.create_instance, group, place.index)
         if not group.passive:
             create = warmup.creating(name, spec, create)
-        if self._backend.runs_inline:
+        # An instance with cores of its own does not run on those of the event loop.
+        if self._backend.runs_inline and not self._backend.context.policies.has_cores((group,)):
             return InlineInstance(name, spec, create)
-        return ThreadInstance(name, spec, create, self._finished)
+        return ThreadInstance(name, spec, affinity.bound(create), self._finished)
 
     def _new_worker(
         self, worker: WorkerSpec, place: InstancePosition, spec: ModelSpec, warmup: Warmup
@@ -163,7 +166,12 @@ class InstanceSet:
     # Others in their place
 
     def regroup(self, spec: ModelSpec, warmup: Warmup) -> GroupChange[ModelInstance]:
-        """Create the instances that the groups of ``spec`` lack; none starts or serves yet."""
+        """Create the instances that the groups of ``spec`` lack; none starts or serves yet.
+
+        Raises:
+            NaiadError: such instances cannot be created here.
+        """
+        self._backend.context.policies.check(spec.name, spec.instance_groups)
         staying = {instance: place for instance, place in self._places.items() if instance not in self._leaving}
         # The names of leaving instances stay taken until these have ended.
         leaving, places = regroup(staying, spec.instance_groups, {place.name for place in self._places.values()})

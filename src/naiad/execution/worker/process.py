@@ -119,6 +119,7 @@ class WorkerProcess:
                 stdout=write_end,
                 stderr=write_end,
                 env=spec.env,
+                affinity=spec.affinity,
             )
         except OSError as error:
             self.connection.close()

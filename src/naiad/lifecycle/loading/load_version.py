@@ -12,18 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from naiad.backend_api.backend import Backend, BackendContext
+from naiad.backend_api.host_policy import NO_POLICIES, HostPolicies
 from naiad.backends import placement as choice
 from naiad.backends import registry
 from naiad.cache.local import LocalCache
 from naiad.cache.redis import RedisCache
 from naiad.config.backend_view import as_backend_sees
+from naiad.config.freeze import instance_group
 from naiad.config.labels import with_labels
 from naiad.config.read import ReadConfig
 from naiad.config.resolve import PreparedConfig, finish, prepare, remarks
 from naiad.config.sequence import run_spec, with_initial_states
 from naiad.config.source import ModelSource
-from naiad.config.spec import ModelSpec
+from naiad.config.spec import InstanceGroupSpec, ModelSpec
 from naiad.errors import ModelLoadError, NaiadError
+from naiad.execution.instances.run_times import RunTimes
 from naiad.execution.instances.warmup import Warmup
 from naiad.execution.model.loaded_model import LoadedModel
 from naiad.execution.model.rate_limits import RateLimits
@@ -31,11 +34,13 @@ from naiad.execution.model.remote_cache import SharedCache
 from naiad.execution.model_directory import ModelDirectory
 from naiad.execution.sequence.model import SequenceModel
 from naiad.execution.worker.shared_process import SharedProcesses
+from naiad.lifecycle.loading.accelerator_check import check_accelerators, without_accelerators
 from naiad.lifecycle.loading.custom_batching_file import load_strategy
 from naiad.lifecycle.loading.finder import Finder
 from naiad.lifecycle.loading.readable_files import check_readable, unreadable
 from naiad.lifecycle.loading.warmup_samples import runs_of, samples_of
 from naiad.lifecycle.memory.measure import LoadMeter, files_bytes, process_bytes
+from naiad.processes.affinity import server_cores
 from naiad.processes.freed_memory import return_freed_memory
 from naiad.repository.agents.agents import AgentDirectory
 from naiad.repository.changes.identity import identity_of
@@ -59,6 +64,8 @@ class LoadSettings:
         auto_warmup: warms up models whose configuration has no warm-up.
         gpu_fallback: serves models on the processor whose configuration asks for a GPU, where there is none.
         agents: finds repository agents.
+        policies: where instances run.
+        checks_accelerators: measures models with accelerators against themselves without.
     """
 
     backend_settings: Callable[[str], Mapping[str, str]]
@@ -73,6 +80,8 @@ class LoadSettings:
     auto_warmup: bool = False
     gpu_fallback: bool = False
     agents: AgentDirectory = field(default_factory=AgentDirectory)
+    policies: HostPolicies = NO_POLICIES
+    checks_accelerators: bool = False
 
     @property
     def finder(self) -> Finder:
@@ -84,7 +93,7 @@ class LoadSettings:
         """``cores``, or the number of cores that this process may run on."""
         if self.cores:
             return self.cores
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return len(server_cores()) or os.cpu_count() or 1
 
 
 def load_version(
@@ -109,8 +118,26 @@ def load_version(
     Raises:
         NaiadError: the version cannot be loaded; nothing of it stays behind.
     """
+    # This thread was started by the event loop, whose cores are not those of models.
+    with settings.policies.elsewhere.held():
+        return _load_version(source, version, read, settings, loop, models, metrics, not_wanted, meter)
+
+
+def _load_version(
+    source: ModelSource,
+    version: int,
+    read: ReadConfig,
+    settings: LoadSettings,
+    loop: asyncio.AbstractEventLoop,
+    models: ModelDirectory | None,
+    metrics: CustomMetrics | None,
+    not_wanted: Callable[[], str],
+    meter: LoadMeter | None,
+) -> tuple[LoadedModel, Any]:
     created = (lambda backend: None) if meter is None else meter.begin
     prepared, backend, spec = start_backend(source, version, read, settings, created)
+    for line in settings.policies.described(spec.instance_groups):
+        logger.info("model '%s': %s", spec.name, line)
     try:
         warmup = make_warmup(spec, source.folder(version), settings, models, not_wanted)
         strategy = load_strategy(
@@ -153,6 +180,12 @@ def load_version(
         raise
     # A model whose start fails closes its backend itself.
     model.start(warmup)
+    if warmup.times is not None:
+
+        def start_plain() -> tuple[Backend, ModelSpec]:
+            return start_backend(source, version, without_accelerators(read), settings)[1:]
+
+        check_accelerators(spec, warmup.times, warmup.again(), start_plain, version, loop)
     if backend.framework:
         return_freed_memory()
     if meter is not None:
@@ -188,13 +221,15 @@ def make_warmup(
         NaiadError: a sample of the configuration is wrong.
     """
     check = None if models is None else models.check
-    again = partial(samples_of, spec, folder, check, settings.auto_warmup, settings.budget.max_bytes)
+    is_checked = settings.checks_accelerators and bool(spec.accelerators)
+    is_automatic = settings.auto_warmup or is_checked
+    again = partial(samples_of, spec, folder, check, is_automatic, settings.budget.max_bytes)
     samples = again()
     if samples:
         runs, instances = runs_of(spec, samples), spec.instance_count
         logger.info("warming up '%s': %d run(s) on each of %d instance(s)", spec.name, runs, instances)
     # A worker that restarts has its samples made anew, so that none are held for it meanwhile.
-    return Warmup(samples, not_wanted, again)
+    return Warmup(samples, not_wanted, again, RunTimes() if is_checked else None)
 
 
 def start_backend(
@@ -223,18 +258,18 @@ def start_backend(
         version_directory=prepared.version_directory,
         backend_config=settings.backend_settings(registry.settings_name(prepared.backend)),
         cores=settings.usable_cores,
+        policies=settings.policies,
     )
+    # A configuration without groups gets one, as ``normalize`` says.
+    groups = tuple(instance_group(group) for group in prepared.config.instance_group)
+    groups = groups or (InstanceGroupSpec(source.name, "KIND_CPU", 1),)
+    settings.policies.check(source.name, groups)
     backend = choice.create(prepared.backend, context, prepared.config, settings.shared)
     try:
         created(backend)
-        if settings.auto_complete:
-            backend.complete(prepared.config)
-        spec = with_labels(finish(prepared), source.folder(version), prepared.origin)
-        for remark in remarks(prepared):
-            logger.warning("%s", remark)
-        spec = with_initial_states(spec, source.folder(version), prepared.origin)
-        backend.config = prepared.config
-        backend.start(as_backend_sees(run_spec(spec)))
+        # What a framework starts and allocates while it loads stays where the thread was that loaded.
+        with settings.policies.first(groups).held():
+            spec = _started(backend, source, version, prepared, settings)
     except BaseException as error:
         backend.close()
         if isinstance(error, NaiadError):
@@ -242,3 +277,18 @@ def start_backend(
         # A framework that raises SystemExit ends this load, not the server.
         raise ModelLoadError(f"{type(error).__name__}: {error}") from error
     return prepared, backend, spec
+
+
+def _started(
+    backend: Backend, source: ModelSource, version: int, prepared: PreparedConfig, settings: LoadSettings
+) -> ModelSpec:
+    if settings.auto_complete:
+        backend.complete(prepared.config)
+    spec = with_labels(finish(prepared), source.folder(version), prepared.origin)
+    for remark in (*remarks(prepared), *settings.policies.remarks(source.name, spec.instance_groups)):
+        logger.warning("%s", remark)
+    settings.policies.check(source.name, spec.instance_groups)
+    spec = with_initial_states(spec, source.folder(version), prepared.origin)
+    backend.config = prepared.config
+    backend.start(as_backend_sees(run_spec(spec)))
+    return spec

@@ -1,0 +1,122 @@
+"""Two models that compute all the time, each on a core of its own by its host policy, and both on all cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from .. import machine, models
+from ..figures import Bound, CaseSkippedError, Figure
+from ..infer import Array, Request, binary_request, check_answer
+from ..load import Load
+from ..load import measure as measure_load
+from ..rounds import alternate, median, median_ratio
+from ..servers import Server, naiad
+from ..settings import Settings
+
+ROWS = 32
+UNITS = 1024
+NAMES = ("first", "second")
+WAYS = ("pinned", "unpinned")
+
+
+def measure(settings: Settings) -> Iterator[Figure]:
+    """p99 of each model with one caller, alone and while the other one has a caller too."""
+    if len(machine.cores()) < len(NAMES):
+        raise CaseSkippedError("it takes two cores")
+    with ExitStack() as stack:
+        measures: dict[str, Callable[[], Sequence[Load]]] = {}
+        for way in WAYS:
+            server = stack.enter_context(naiad(repository(settings, way), settings.work, options=policies(way)))
+            requests = [checked(server, name) for name in NAMES]
+            take(settings, server, requests)
+            measures[f"{way}_alone"] = partial(take, settings, server, requests[:1])
+            measures[f"{way}_beside"] = partial(take, settings, server, requests)
+        found = alternate(settings.rounds, measures)
+    for way in WAYS:
+        yield from figures(way, found[f"{way}_alone"], found[f"{way}_beside"])
+
+
+def policies(way: str) -> list[str]:
+    """The options of the server: a core for each model, or none for either."""
+    if way != "pinned":
+        return []
+    return [f"--host-policy={name},cpu-cores={core}" for name, core in zip(NAMES, machine.cores(), strict=False)]
+
+
+def take(settings: Settings, server: Server, requests: Sequence[Request]) -> list[Load]:
+    """The loads of one caller for each request, all at the same time; nothing but the models is pinned."""
+    with ThreadPoolExecutor(len(requests)) as callers:
+        loads = [
+            callers.submit(measure_load, server, request, 1, settings.seconds, settings.work, pin=False)
+            for request in requests
+        ]
+        return [load.result() for load in loads]
+
+
+def figures(way: str, alone: list[Sequence[Load]], beside: list[Sequence[Load]]) -> Iterator[Figure]:
+    """The lines of the table for one way; of two models the slower one counts."""
+    yield Figure(f"placement_{way}_alone_p99", median(alone, slowest) / 1e3, "ms")
+    yield Figure(f"placement_{way}_beside_p99", median(beside, slowest) / 1e3, "ms", note="the slower of both models")
+    bound = Bound("<=", 1.1) if way == "pinned" else None
+    yield Figure(f"placement_{way}_ratio", median_ratio(beside, alone, slowest), "of alone", bound, "pair by pair")
+    yield Figure(f"placement_{way}_rate", median(beside, rate), "requests/s", note="of both models together")
+
+
+def slowest(loads: Sequence[Load]) -> float:
+    """The larger 99th percentile, in microseconds."""
+    return max(load.p99_us for load in loads)
+
+
+def rate(loads: Sequence[Load]) -> float:
+    """Answers a second of all."""
+    return sum(load.rate for load in loads)
+
+
+def weights() -> dict[str, Array]:
+    """Those of a network of some ten megabytes, whose run takes milliseconds."""
+    random = np.random.default_rng(5)
+    shapes = {"w1": (16, UNITS), "w2": (UNITS, UNITS), "w3": (UNITS, UNITS), "w4": (UNITS, 16)}
+    return {
+        name: (random.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32) for name, shape in shapes.items()
+    }
+
+
+def repository(settings: Settings, way: str) -> Path:
+    """Both models, with the policies of their names where they are pinned."""
+    folder = settings.work / f"placement-{way}"
+    nodes = [
+        ("MatMul", ["x", "w1"], "a"),
+        ("MatMul", ["a", "w2"], "b"),
+        ("MatMul", ["b", "w3"], "c"),
+        ("MatMul", ["c", "w4"], "y"),
+    ]
+    for name in NAMES:
+        policy = f'host_policy: "{name}"' if way == "pinned" else ""
+        version = models.add_model(
+            folder,
+            name,
+            'platform: "onnxruntime_onnx"',
+            "max_batch_size: 0",
+            models.tensor_field("input", "x", "TYPE_FP32", [-1, 16]),
+            models.tensor_field("output", "y", "TYPE_FP32", [-1, 16]),
+            f"instance_group [ {{ kind: KIND_CPU count: 1 {policy} }} ]",
+        )
+        models.save_graph(version / "model.onnx", [("x", "FLOAT", ["rows", 16])], nodes, weights(), "y")
+    return folder
+
+
+def checked(server: Server, name: str) -> Request:
+    """The request for a model, which was answered rightly once."""
+    x = np.random.default_rng(6).random((ROWS, 16), np.float32)
+    expected = x
+    for weight in weights().values():
+        expected = expected @ weight
+    request = binary_request(name, {"x": x}, "y")
+    check_answer(server.port, request, "y", expected)
+    return request
