@@ -286,7 +286,7 @@ def test_models_that_a_model_calls_are_counted(server: RunningServer, protocol: 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_the_server_is_told_what_to_trace(server: RunningServer, protocol: str) -> None:
-    words = ("--trace-level", "TIMESTAMPS", "--trace-rate", 7, "--trace-count", 3, "--request-count", 5)
-    measure("-m", "slow", *words, *target(server, protocol))
+    words = ("--trace-level", "TIMESTAMPS", "--trace-rate", 7, "--trace-count", 3, "--log-frequency", 9)
+    measure("-m", "slow", *words, "--request-count", 5, *target(server, protocol))
     found = server.get("/v2/models/slow/trace/setting").json()
-    assert (found["trace_level"], found["trace_rate"]) == (["TIMESTAMPS"], "7")
+    assert (found["trace_level"], found["trace_rate"], found["log_frequency"]) == (["TIMESTAMPS"], "7", "9")

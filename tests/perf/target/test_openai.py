@@ -127,17 +127,31 @@ def test_what_cannot_be_measured(tmp_path: Path, payload: dict[str, Any], words:
         window_of(address, data(tmp_path, payload), *words)
 
 
-@pytest.mark.parametrize("kind", ["tfserving", "torchserve"])
-def test_services_without_a_client_are_refused(chat: Path, kind: str) -> None:
-    with pytest.raises(TargetError, match=f"--service-kind={kind} is read, but naiad perf has no client"):
-        measure_level("-m", "words", "--service-kind", kind, "--input-data", chat)
-
-
 def test_an_open_loop(chat: Path) -> None:
     with text_peer(first_ms=50) as address:
         window = window_of(address, chat, *CHAT, "--streaming", "--request-rate-range", 20, requests=20)
     assert (window.requests, window.responses, window.errors) == (20, 60, {})
     assert window.duration_s >= 19 / 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("--concurrency-range", 4), ("--request-rate-range", 20)])
+def test_several_processes_read_streams(chat: Path, words: tuple[object, ...]) -> None:
+    with text_peer("usage", words=4, first_ms=20, between_ms=5) as address:
+        window = window_of(address, chat, *CHAT, "--streaming", "--client-workers", 2, *words, requests=20)
+    assert (window.requests, window.responses, window.output_tokens, window.errors) == (20, 80, 160, {})
+    assert (window.first_response.count, window.between_responses.count) == (20, 60)
+    assert window.first_response.least >= 20 * MS
+    assert window.between_responses.total >= 0.9 * 60 * 5 * MS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [(), ("--streaming",), ("--streaming", "--client-workers", 2)])
+def test_a_server_that_ends(chat: Path, words: tuple[object, ...]) -> None:
+    given = (*CHAT, *words, "--concurrency-range", 2, "-p", 200, "-r", 99, "-s", 0.001)
+    with text_peer(first_ms=2, end_after=100) as address:
+        code, _, errors = run_command(*words_of(address, chat, *given))
+    assert (code, errors) == (99, f"error: cannot connect to {address}: Connection refused\n")
 
 
 @pytest.mark.slow

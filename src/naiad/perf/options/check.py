@@ -104,13 +104,8 @@ def _of_counts(settings: PerfSettings) -> Iterator[str]:
 
 def _of_service(settings: PerfSettings) -> Iterator[str]:
     kind = settings.target.service_kind
-    if kind == "tfserving" and settings.target.protocol == "grpc":
-        yield (
-            "naiad perf supports only http protocol for TensorFlow Serving. Leave out -i grpc, and name its port for "
-            "REST (8501) with -u."
-        )
-    elif kind == "torchserve" and not settings.input.paths:
-        yield "--input-data should be provided with a json file with input data for torchserve."
+    if kind == "torchserve":
+        yield from _of_torchserve(settings)
     elif kind == "in_process":
         yield from _of_in_process(settings)
     elif kind == "openai":
@@ -127,6 +122,15 @@ def _of_in_process(settings: PerfSettings) -> Iterator[str]:
             "Cannot use --shared-memory=system or --shared-memory=cuda with --service-kind=triton_c_api and --async "
             "and --streaming."
         )
+
+
+def _of_torchserve(settings: PerfSettings) -> Iterator[str]:
+    if not settings.input.paths:
+        yield "--input-data should be provided with a json file with input data for torchserve."
+    if settings.target.protocol == "grpc":
+        yield "perf_analyzer does not support gRPC protocol with TorchServe"
+    if settings.input.batch_size != 1:
+        yield "-b needs to be 1 for torchserve: a request holds one file, and the server makes the batches."
 
 
 def _of_openai(settings: PerfSettings) -> Iterator[str]:
@@ -204,6 +208,11 @@ def _of_windows(settings: PerfSettings) -> Iterator[str]:
 
 def _of_no_effect(settings: PerfSettings) -> Iterator[str]:
     target, load, given = settings.target, settings.load, settings.given
+    for name in ("model-signature-name", "tfserving-format"):
+        if name in given and target.service_kind != "tfserving":
+            yield f"--{name} has no effect: it belongs to --service-kind=tfserving"
+    if "tfserving-format" in given and target.protocol == "grpc":
+        yield "--tfserving-format has no effect over gRPC, where requests hold whole tensors"
     if "endpoint" in given and target.service_kind != "openai":
         yield "--endpoint has no effect: it belongs to --service-kind=openai"
     if load.client_workers > 1 and target.service_kind == "in_process":

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Mapping, Sequence
 
 from naiad.perf.settings import TargetSettings
+from naiad.perf.target.der_files import pem_files
 from naiad.perf.target.protocol import TargetError
 
 
@@ -31,7 +32,8 @@ def tls_context(settings: TargetSettings, *, is_wanted: bool) -> ssl.SSLContext 
     if settings.tls.get("https_verify_peer", "1") == "0":
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    _add_identity(context, settings.tls, "https_client_certificate_file", "https_private_key_file")
+    with pem_files(settings.tls) as files:
+        _add_identity(context, files, "https_client_certificate_file", "https_private_key_file")
     return context
 
 

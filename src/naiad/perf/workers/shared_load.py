@@ -163,6 +163,11 @@ class SharedLoad:
             return sum(self._unanswered.values())
         return sum(max(worker.in_flight, 1) for worker in self._workers if not worker.state.is_drained)
 
+    @property
+    def waits(self) -> bool:
+        """Whether a response was due when the processes told of it last."""
+        return any(worker.in_flight for worker in self._workers)
+
     def stop(self) -> None:
         """Send nothing more; what is in flight goes on."""
         self._send_all(StopLoad())
