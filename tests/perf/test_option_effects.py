@@ -88,4 +88,4 @@ def test_more_columns_and_more_text(known: str, tmp_path: Path) -> None:
     assert "Pass [1] throughput: " in out
     assert "Avg client overhead: " in out
     header = (tmp_path / "out.csv").read_text().splitlines()[0]
-    assert ",Avg latency,request/response,response wait" in header
+    assert header.endswith(",request/response,response wait")

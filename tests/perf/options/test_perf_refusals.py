@@ -235,9 +235,11 @@ OWN = {
         "Failed to parse --service-kind. 'dynamic_grpc' is not supported by naiad perf, which has no client for other "
         "gRPC services. The available options are 'triton', 'in_process', 'openai', 'tfserving', or 'torchserve'."
     ),
-    f"--service-kind tfserving {GRPC}": (
-        "naiad perf supports only http protocol for TensorFlow Serving. Leave out -i grpc, and name its port for REST "
-        "(8501) with -u."
+    f"--service-kind torchserve --input-data data.json {GRPC}": (
+        "perf_analyzer does not support gRPC protocol with TorchServe"
+    ),
+    "--service-kind torchserve --input-data data.json -b 2": (
+        "-b needs to be 1 for torchserve: a request holds one file, and the server makes the batches."
     ),
     "--service-kind tfserving --shared-memory system": (
         "--shared-memory is only supported with --service-kind=triton and in_process, found tfserving."
@@ -428,6 +430,15 @@ def test_a_process_that_is_not_there() -> None:
         ),
         ("--request-distribution poisson", "--request-distribution has no effect without --request-rate-range"),
         ("--verbose-csv", "--verbose-csv has no effect without -f"),
+        (
+            "--model-signature-name a",
+            "--model-signature-name has no effect: it belongs to --service-kind=tfserving",
+        ),
+        ("--tfserving-format row", "--tfserving-format has no effect: it belongs to --service-kind=tfserving"),
+        (
+            f"--service-kind tfserving {GRPC} --tfserving-format row",
+            "--tfserving-format has no effect over gRPC, where requests hold whole tensors",
+        ),
         (
             "--service-kind in_process --model-repository . --client-workers 2",
             "--client-workers has no effect with --service-kind=in_process: the model runs in this process alone",

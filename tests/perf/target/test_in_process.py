@@ -179,7 +179,7 @@ def test_nothing_stays_behind(models: Path) -> None:
     # Other tests of this process may keep servers.
     threads, others = process.num_threads(), set(process.children(recursive=True))
     level_of(models, "delayed", requests=2)
-    assert process.num_threads() == threads
+    assert process.num_threads() <= threads
     assert set(process.children(recursive=True)) - others == set()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Final
 from urllib.parse import quote
@@ -37,7 +38,7 @@ class TorchServeTarget(BodyService):
         return ModelDescription(self._settings.model, self._settings.version, (tensor,), ())
 
     def encode(self, step: Step, index: int) -> WholeStep[HttpRequestBytes]:
-        """The content of the file of a step.
+        """The content of the file of a step: as the field ``data`` of a form, or plain where -H names its type.
 
         Raises:
             TargetError: the file cannot be read.
@@ -45,7 +46,10 @@ class TorchServeTarget(BodyService):
         (value,) = step.inputs
         (path,) = decode_bytes(value.data, math.prod(value.shape), value.name)
         content = self._content(path.decode("utf-8", "replace"), index)
-        return WholeStep(self._post(self._path, content, "application/octet-stream", index))
+        if any(name.lower() == "content-type" for name, _ in self._settings.headers):
+            return WholeStep(self._post(self._path, content, index=index))
+        form, content_type = form_of(content)
+        return WholeStep(self._post(self._path, form, content_type, index))
 
     def _content(self, path: str, index: int) -> bytes:
         if path not in self._contents:
@@ -59,3 +63,18 @@ class TorchServeTarget(BodyService):
                     "the working folder"
                 ) from None
         return self._contents[path]
+
+
+def form_of(content: bytes) -> tuple[bytes, str]:
+    """A form with one field, ``data``, and its content type.
+
+    Source: RFC 7578.
+    """
+    numbers = itertools.count()
+    boundary = next(mark for mark in (f"naiad-perf-{number}" for number in numbers) if mark.encode() not in content)
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="data"\r\n\r\n'
+    return b"%b%b\r\n--%b--\r\n" % (
+        head.encode(),
+        content,
+        boundary.encode(),
+    ), f"multipart/form-data; boundary={boundary}"
