@@ -15,6 +15,7 @@ from backends.test_repeat_and_square import DECOUPLED, REPEAT
 from backends.test_sequence_backends import controls
 from backends.test_sequence_backends import write as write_sequence
 from naiad.perf.options import PerfOptionError
+from naiad.perf.report.profile_export import write_profile_export
 from naiad.perf.results import LevelResult
 from naiad.perf.target.protocol import TargetError
 from support.perf_runs import RUN_S, measure, measure_level, run_command, started, wait_for_line, windows
@@ -171,6 +172,16 @@ def test_what_cannot_be_measured(
 ) -> None:
     with pytest.raises(error, match=match):
         level_of(models, model, *words)
+
+
+def test_an_export_has_what_came_back(models: Path, tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    words = ("--input-data", data(tmp_path, {"INPUT0": ["ab", "c"]}), "--request-count", 3)
+    write_profile_export(measure(*options(models, "texts"), *words, "--profile-export-file", file), file)
+    found = json.loads(file.read_text())
+    assert found["service_kind"] == "triton_c_api"
+    outputs = [request["response_outputs"] for request in found["experiments"][0]["requests"]]
+    assert outputs == [[{"OUTPUT0": ["ab", "c"]}]] * 3
 
 
 def test_nothing_stays_behind(models: Path) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from backends.test_repeat_and_square import DECOUPLED, REPEAT
+from naiad.perf.report.profile_export import write_profile_export
 from naiad.perf.results import Window
 from naiad.perf.target.protocol import TargetError
 from naiad.perf.target.services.generated_text import ChatStream, CompletionStream, GeneratedStream, output_counter
 from naiad.testing import RunningServer, serving
-from support.perf_runs import measure_level, run_command
+from support.perf_runs import measure, measure_level, run_command
 from support.served_models import write_model
 from support.text_peer import text_peer
 
@@ -152,6 +153,24 @@ def test_a_server_that_ends(chat: Path, words: tuple[object, ...]) -> None:
     with text_peer(first_ms=2, end_after=100) as address:
         code, _, errors = run_command(*words_of(address, chat, *given))
     assert (code, errors) == (99, f"error: cannot connect to {address}: Connection refused\n")
+
+
+@pytest.mark.parametrize("words", [(), ("--streaming",)])
+def test_an_export_has_the_payload_and_what_came_back(chat: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    file = tmp_path / "out.json"
+    with text_peer(words=2) as address:
+        given = words_of(address, chat, *CHAT, *words, "--request-count", 2, "--profile-export-file", file)
+        write_profile_export(measure(*given), file, "v1/chat/completions")
+    found = json.loads(file.read_text())
+    assert (found["service_kind"], found["endpoint"]) == ("openai", "v1/chat/completions")
+    for request in found["experiments"][0]["requests"]:
+        assert json.loads(request["request_inputs"]["payload"])["messages"] == MESSAGES
+        texts = [output["response"] for output in request["response_outputs"]]
+        if words:
+            events = [json.loads(text.removeprefix("data: ")) for text in texts]
+            assert [event["choices"][0]["delta"] for event in events] == [{"content": "word "}] * 2
+        else:
+            assert [json.loads(text)["choices"][0]["message"]["content"] for text in texts] == ["word word "]
 
 
 @pytest.mark.slow

@@ -43,6 +43,7 @@ class GeneratorProcess:
         self._loop: EpollLoop | None = None
         self._load: Load | None = None
         self._begin_ns = self._cut_ns = NEVER_NS
+        self._begins_window = False
         self._reported = State()
         self._exported: Sequence[dict[str, object]] | None = None
 
@@ -73,6 +74,8 @@ class GeneratorProcess:
     def _cut(self, load: Load, loop: EpollLoop) -> None:
         at_ns, self._cut_ns = self._cut_ns, NEVER_NS
         window = load.recorder.end_window(at_ns)
+        if self._begins_window:
+            load.recorder.begin_window(at_ns)
         self._connection.send(WindowPart(window, processor_time(), loop.take_delays(), load.in_flight))
 
     # The channel
@@ -91,7 +94,7 @@ class GeneratorProcess:
         if isinstance(order, Begin):
             self._begin_ns = order.at_ns
         elif isinstance(order, Cut):
-            self._cut_ns = order.at_ns
+            self._cut_ns, self._begins_window = order.at_ns, order.begins
         elif isinstance(order, StopLoad):
             self._begin_ns = NEVER_NS
             if self._load is not None:
