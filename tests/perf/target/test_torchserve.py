@@ -14,7 +14,7 @@ import pytest
 
 from naiad.perf.results import Window
 from naiad.perf.target.protocol import TargetError
-from naiad.perf.target.services.torchserve import form_of
+from naiad.perf.target.services.torchserve import multipart_of
 from support.perf_runs import measure, measure_level, run_command
 from support.torchserve_server import torchserve
 
@@ -87,7 +87,7 @@ def test_a_file_is_the_field_of_a_form(data: str) -> None:
 
 
 def test_the_boundary_of_a_form_is_not_in_it() -> None:
-    form, content_type = form_of(b"naiad-perf-0 naiad-perf-1")
+    form, content_type = multipart_of(b"naiad-perf-0 naiad-perf-1")
     assert content_type == "multipart/form-data; boundary=naiad-perf-2"
     assert form.startswith(b"--naiad-perf-2\r\n")
 

@@ -26,14 +26,14 @@ def _inputs(step: Step) -> dict[str, object]:
     return {value.name: _array(value) for value in step.inputs if value.data}
 
 
-def exported_outputs(target: PerfTarget, kept: Hashable) -> dict[str, object]:
+def exported_outputs(target: PerfTarget, response: Hashable) -> dict[str, object]:
     """The outputs of a response by name, as flat arrays; tensors in shared memory are left out.
 
     Args:
-        kept: as ``EncodedRequest.kept``.
+        response: as ``EncodedRequest.last_response``.
     """
     try:
-        return {name: _array(value) for name, value in target.outputs_of(kept).items() if value.data}
+        return {name: _array(value) for name, value in target.outputs_of(response).items() if value.data}
     except (ValueError, LookupError, TypeError, NaiadError):
         # A response that was a success by its status, and holds something else than outputs.
         return {}

@@ -157,7 +157,7 @@ class Load:
         if keeper is not None and place in self._sent:
             request, sequence = self._sent.pop(place)
             times = place.response_times or None
-            responses = place.responses if times else [request.kept]
+            responses = place.responses if times else [request.last_response]
             keeper.keep(place.began_ns, now_ns, request.index, times, sequence, responses or (), is_success=not problem)
 
     def _end_sequence(self, place: Place, now_ns: int) -> None:
@@ -177,7 +177,7 @@ class Load:
             recorder.first_responses.append(now_ns - place.began_ns)
         if place.response_times is not None and place.responses is not None:
             place.response_times.append(now_ns)
-            place.responses.append(place.request.kept)
+            place.responses.append(place.request.last_response)
 
     def begin(self, now_ns: int) -> None:
         """Start the load."""

@@ -11,7 +11,7 @@ ReadOutputs = Callable[[Hashable], dict[str, object]]
 """Gives the outputs of a response by name, from the form in which it was kept."""
 
 
-def no_outputs(kept: Hashable) -> dict[str, object]:
+def no_outputs(response: Hashable) -> dict[str, object]:
     """Of responses that nobody looks at."""
     return {}
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from naiad.bounded_dict import BoundedDict
+from naiad.perf.settings import TargetSettings
 from naiad.perf.steps import ModelDescription, Step, TensorValue
+from naiad.perf.target.address import Address
 from naiad.perf.target.protocol import TargetError
 from naiad.perf.target.region_calls import region_parameters
 from naiad.shared_memory.region import RegionRef
@@ -53,7 +55,7 @@ class GrpcRequestBytes:
         self.body = b""
 
     @property
-    def kept(self) -> bytes:
+    def last_response(self) -> bytes:
         """The last response."""
         return self.body
 
@@ -132,6 +134,22 @@ class EncodedGrpcStep:
         """The step as a request of a sequence."""
         parameters = self._writer.sequence_id(sequence) + _PLACES[is_first, is_last]
         return self._writer.request(self._step, self._index, self._rest, parameters)
+
+
+def call_headers(path: str, address: Address, settings: TargetSettings) -> list[tuple[str, str]]:
+    """Name and value of each header of a call, pseudo-headers first, as HTTP/2 wants them."""
+    compression = settings.compression
+    return [
+        (":method", "POST"),
+        (":scheme", "http" if address.tls is None else "https"),
+        (":path", path),
+        (":authority", address.authority),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+        ("user-agent", "naiad-perf"),
+        *([("grpc-encoding", compression)] if compression != "none" else []),
+        *((name.lower(), value) for name, value in settings.headers),
+    ]
 
 
 def framed(message: bytes, compression: str) -> bytes:

@@ -46,7 +46,7 @@ class HttpRequestBytes:
         self.header_length = 0
 
     @property
-    def kept(self) -> tuple[bytes, int]:
+    def last_response(self) -> tuple[bytes, int]:
         """The last response."""
         return self.body, self.header_length
 

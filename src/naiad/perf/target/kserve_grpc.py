@@ -15,8 +15,7 @@ from naiad.perf.settings import TargetSettings
 from naiad.perf.steps import ModelDescription, Step, TensorValue
 from naiad.perf.target.address import reach, split_url
 from naiad.perf.target.grpc_calls import GrpcCallsChannel
-from naiad.perf.target.grpc_headers import call_headers
-from naiad.perf.target.grpc_request import GrpcRequestBytes, GrpcRequestWriter
+from naiad.perf.target.grpc_request import GrpcRequestBytes, GrpcRequestWriter, call_headers
 from naiad.perf.target.grpc_streams import GrpcStreamsChannel
 from naiad.perf.target.model_text import read_description, read_parts, with_composing
 from naiad.perf.target.protocol import ClientChannel, Poller, Problem, ResponseListener, TargetError
@@ -114,14 +113,14 @@ class KserveGrpcTarget:
         assert self._writer is not None, "describe comes before encode"
         return self._writer.encode(step, index)
 
-    def outputs_of(self, kept: bytes) -> Mapping[str, TensorValue]:
+    def outputs_of(self, response: bytes) -> Mapping[str, TensorValue]:
         """The outputs of a response.
 
         Raises:
             ValueError: it cannot be read.
         """
         try:
-            return grpc_outputs(message_class("ModelInferResponse").FromString(kept))
+            return grpc_outputs(message_class("ModelInferResponse").FromString(response))
         except DecodeError as error:
             raise ValueError(str(error)) from None
 

@@ -134,9 +134,9 @@ class KserveHttpTarget:
         assert self._writer is not None, "describe comes before encode"
         return self._writer.encode(step, index)
 
-    def outputs_of(self, kept: tuple[bytes, int]) -> Mapping[str, TensorValue]:
+    def outputs_of(self, response: tuple[bytes, int]) -> Mapping[str, TensorValue]:
         """The outputs of a response; errors as ``http_outputs``."""
-        return http_outputs(*kept)
+        return http_outputs(*response)
 
     def open(self, poller: Poller, listener: ResponseListener, places: int) -> ClientChannel:
         """A new channel with one place."""
@@ -179,7 +179,7 @@ def judge_response(request: Any, reader: HttpResponseReader) -> Problem | None:
     request.body, request.header_length = body, int(found[1]) if found else len(body)
     if not request.expected:
         return None
-    return find_difference(request.expected, partial(http_outputs, *request.kept))
+    return find_difference(request.expected, partial(http_outputs, *request.last_response))
 
 
 def _error_text(body: bytes) -> str:

@@ -34,14 +34,14 @@ class EncodedRequest(Protocol):
     Attributes:
         index: which of the steps it was made from, counted from 0.
         size: its bytes.
-        kept: its last response as ``PerfTarget.outputs_of`` takes it, where the settings ask for that.
+        last_response: as ``PerfTarget.outputs_of`` takes it, where the settings ask for that.
     """
 
     index: int
     size: int
 
     @property
-    def kept(self) -> Hashable: ...
+    def last_response(self) -> Hashable: ...
 
 
 class EncodedStep(Protocol):
@@ -64,7 +64,7 @@ class Place:
         holder: whatever the load keeps here, such as the sequence that it plays.
         response_times: when the responses of the present request came, on the monotonic clock; None unless somebody
             wants to know.
-        responses: what they held, as ``EncodedRequest.kept``; None unless somebody wants to know.
+        responses: what they held, as ``EncodedRequest.last_response``; None unless somebody wants to know.
     """
 
     __slots__ = ("began_ns", "holder", "last_ns", "request", "response_times", "responses")
@@ -214,8 +214,8 @@ class PerfTarget(Protocol):
         """
         ...
 
-    def outputs_of(self, kept: Any) -> Mapping[str, TensorValue]:
-        """The outputs of a response by name, from ``EncodedRequest.kept``; empty where the service names none.
+    def outputs_of(self, response: Any) -> Mapping[str, TensorValue]:
+        """The outputs of a response by name, from ``EncodedRequest.last_response``; empty where the service names none.
 
         Raises:
             ValueError, LookupError, TypeError: it cannot be read.

@@ -58,7 +58,7 @@ class EnginePlace(Place):
             self._problem = self._problem or (type(error).__name__.removesuffix("Error"), str(error))
         elif outputs is not None:
             if parts.keeps_outputs:
-                parts.kept = tuple(self._values(outputs).values())
+                parts.last_response = tuple(self._values(outputs).values())
             if self._is_streaming:
                 self._listener.responded(self, now)
                 self.last_ns = now

@@ -61,10 +61,10 @@ class EngineRequestParts:
         size: the bytes of its tensors.
         expected: the outputs that responses must have; empty when any will do.
         keeps_outputs: whether the outputs of responses are kept.
-        kept: those of the last response.
+        last_response: those of the last response.
     """
 
-    __slots__ = ("expected", "index", "inputs", "keeps_outputs", "kept", "options", "size")
+    __slots__ = ("expected", "index", "inputs", "keeps_outputs", "last_response", "options", "size")
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class EngineRequestParts:
         keeps_outputs: bool,
     ) -> None:
         self.keeps_outputs = keeps_outputs
-        self.kept: tuple[TensorValue, ...] = ()
+        self.last_response: tuple[TensorValue, ...] = ()
         self.options = options
         self.inputs = inputs
         self.index = index

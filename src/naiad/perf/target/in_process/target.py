@@ -96,9 +96,9 @@ class InProcessTarget:
         settings = self._settings
         return EngineStep(self._model, step, index, settings.request_parameters, keeps_outputs=settings.keeps_responses)
 
-    def outputs_of(self, kept: tuple[TensorValue, ...]) -> Mapping[str, TensorValue]:
+    def outputs_of(self, response: tuple[TensorValue, ...]) -> Mapping[str, TensorValue]:
         """The outputs of a response by name."""
-        return {value.name: value for value in kept}
+        return {value.name: value for value in response}
 
     def change_trace(self, settings: Mapping[str, str]) -> None:
         """Refuse traces.

@@ -84,9 +84,13 @@ class BodyService(PlainService):
         if not request.keeps_body:
             return None
         request.body = bytes(reader.body or b"")
-        return find_difference(request.expected, partial(self.outputs_of, request.kept)) if request.expected else None
+        return (
+            find_difference(request.expected, partial(self.outputs_of, request.last_response))
+            if request.expected
+            else None
+        )
 
-    def outputs_of(self, kept: tuple[bytes, int]) -> Mapping[str, TensorValue]:
+    def outputs_of(self, response: tuple[bytes, int]) -> Mapping[str, TensorValue]:
         """The outputs of a response by name: none where the service does not name them."""
         return {}
 

@@ -70,9 +70,9 @@ class OpenAiTarget(BodyService):
         payload.setdefault("model", self._settings.model)
         return payload
 
-    def outputs_of(self, kept: tuple[bytes, int]) -> Mapping[str, TensorValue]:
+    def outputs_of(self, response: tuple[bytes, int]) -> Mapping[str, TensorValue]:
         """A whole response as text, or an event of a stream as it came."""
-        text = b"data: %b\n\n" % kept[0] if self.is_streaming else kept[0]
+        text = b"data: %b\n\n" % response[0] if self.is_streaming else response[0]
         return {"response": TensorValue("response", "BYTES", (1,), encode_bytes(np.array([text], np.object_)))}
 
     def open(self, poller: Poller, listener: ResponseListener, places: int) -> ClientChannel:

@@ -75,6 +75,6 @@ class TfServingTarget(BodyService):
         body = predict_body(step, self._settings.model_signature_name, is_rows=self._is_rows)
         return WholeStep(self._post(f"{self._path}:predict", body, index=index, expected=step.expected))
 
-    def outputs_of(self, kept: tuple[bytes, int]) -> Mapping[str, TensorValue]:
+    def outputs_of(self, response: tuple[bytes, int]) -> Mapping[str, TensorValue]:
         """The outputs of a response; errors as ``predicted_outputs``."""
-        return predicted_outputs(kept[0], self._model)
+        return predicted_outputs(response[0], self._model)

@@ -12,8 +12,7 @@ from naiad.perf.settings import InputSettings, TargetSettings
 from naiad.perf.steps import ModelDescription, Step, TensorValue
 from naiad.perf.target.address import reach, split_url
 from naiad.perf.target.grpc_calls import GrpcCallsChannel
-from naiad.perf.target.grpc_headers import call_headers
-from naiad.perf.target.grpc_request import GrpcRequestBytes, framed
+from naiad.perf.target.grpc_request import GrpcRequestBytes, call_headers, framed
 from naiad.perf.target.protocol import ClientChannel, Poller, Problem, ResponseListener, TargetError
 from naiad.perf.target.question import query
 from naiad.perf.target.services.body_service import WholeStep
@@ -95,14 +94,14 @@ class TfServingGrpcTarget(PlainService):
         keeps = self._settings.keeps_responses
         return WholeStep(GrpcRequestBytes(message, index, step.expected, keeps_body=keeps))
 
-    def outputs_of(self, kept: bytes) -> Mapping[str, TensorValue]:
+    def outputs_of(self, response: bytes) -> Mapping[str, TensorValue]:
         """The outputs of a response.
 
         Raises:
             ValueError, LookupError: it cannot be read.
         """
         try:
-            outputs = serving_message("PredictResponse").FromString(kept).outputs
+            outputs = serving_message("PredictResponse").FromString(response).outputs
         except DecodeError as error:
             raise ValueError(str(error)) from None
         return {name: read_tensor_message(name, outputs[name]) for name in outputs}

@@ -48,8 +48,8 @@ class TorchServeTarget(BodyService):
         content = self._content(path.decode("utf-8", "replace"), index)
         if any(name.lower() == "content-type" for name, _ in self._settings.headers):
             return WholeStep(self._post(self._path, content, index=index))
-        form, content_type = form_of(content)
-        return WholeStep(self._post(self._path, form, content_type, index))
+        multipart, content_type = multipart_of(content)
+        return WholeStep(self._post(self._path, multipart, content_type, index))
 
     def _content(self, path: str, index: int) -> bytes:
         if path not in self._contents:
@@ -65,7 +65,7 @@ class TorchServeTarget(BodyService):
         return self._contents[path]
 
 
-def form_of(content: bytes) -> tuple[bytes, str]:
+def multipart_of(content: bytes) -> tuple[bytes, str]:
     """A form with one field, ``data``, and its content type.
 
     Source: RFC 7578.
