@@ -122,13 +122,22 @@ def test_a_closed_loop_goes_on_without_one_of_its_connections() -> None:
     assert level.merged.requests + lost + refused == 200
 
 
-def test_a_server_that_stops_responding(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-p", 300),
+        ("--request-count", 1000),
+        ("--request-rate-range", 100, "-p", 300),
+        ("--client-workers", 2, "--concurrency-range", 4, "-p", 300),
+    ],
+)
+def test_a_server_that_stops_responding(monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...]) -> None:
     monkeypatch.setattr(stall, "LEAST_S", 0.6)
-    for words in (("-p", 300), ("--request-count", 1000), ("--request-rate-range", 100, "-p", 300)):
-        with peer(mute_after=30) as address:
-            run = run_of(address, "-r", 99, *words)
-        assert run.failure.startswith("the server has stopped responding: no response came for ")
-        assert run.report.levels[0].merged.requests > 0
+    with peer(mute_after=30) as address:
+        run = run_of(address, "-r", 99, *words)
+    assert run.failure.startswith("the server has stopped responding: no response came for ")
+    assert run.report.levels[0].merged.requests > 0
 
 
 def test_a_server_that_is_slower_than_the_windows() -> None:

@@ -170,6 +170,6 @@ def _check(sessions: Sequence[Sequence[Turn]], count: int) -> None:
     if len(sessions) < count:
         raise TargetError(
             f"The input data file contains {len(sessions)} unique session IDs, which is fewer than the required "
-            f"session concurrency level of {count}. Please add more unique session IDs to the file or lower the session "
-            "concurrency level."
+            f"session concurrency level of {count}. Please add more unique session IDs to the file or lower the "
+            "session concurrency level."
         )
