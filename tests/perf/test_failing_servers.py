@@ -149,7 +149,7 @@ def test_a_server_that_is_slower_than_the_windows() -> None:
 def test_tls_that_breaks(tmp_path: Path) -> None:
     authority = new_authority(tmp_path, "root")
     pair = authority.issue("server")
-    words = ("--ssl-https-ca-certificates-file", authority.root, "-p", 200)
+    words = ("--ssl-https-ca-certificates-file", authority.root, "-p", 200, "-r", 99, "-s", 0.001)
     with peer(cert=pair.cert, key=pair.key, break_tls_after=50) as address:
         text = failure("-m", "known", "-u", f"https://{address}", *words)
     assert "closes every connection before it responds: TLS failed" in text
