@@ -12,7 +12,9 @@ import pytest
 from naiad.perf.load import stall
 from naiad.perf.options import parse_perf
 from naiad.perf.run import PerfRun
+from naiad.perf.target import kserve_http, question
 from naiad.perf.target.protocol import TargetError
+from naiad.perf.target.services import tfserving
 from naiad.testing import serving
 from support.certificates import new_authority
 from support.perf_peer import peer
@@ -191,6 +193,27 @@ def test_a_server_that_hangs_up() -> None:
     with peer(hang_up_after=50) as address:
         text = failure("-m", "known", "-u", address, "-p", 200)
     assert "closes every connection before it responds" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        ((), "the request for the model 'known' at .* does not respond within 0.3 s"),
+        (("-i", "grpc"), "the request for the model 'known' at .* opened 0 of 1 connections within 0.3 s"),
+        (
+            ("--service-kind", "tfserving"),
+            "the request for the metadata of 'known' at .* does not respond within 0.3 s",
+        ),
+    ],
+)
+def test_a_server_that_says_nothing(
+    silent: str, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], match: str
+) -> None:
+    monkeypatch.setattr(question, "OPEN_S", 0.3)
+    for module in (kserve_http, tfserving):
+        monkeypatch.setattr(module, "DESCRIBE_S", 0.3)
+    with pytest.raises(TargetError, match=match):
+        measure("-m", "known", "-u", silent, *words)
 
 
 def test_a_server_of_another_protocol() -> None:

@@ -434,6 +434,10 @@ def test_a_process_that_is_not_there() -> None:
             "--model-signature-name a",
             "--model-signature-name has no effect: it belongs to --service-kind=tfserving",
         ),
+        (
+            "--service-kind tfserving --input-tensor-format json",
+            "--input-tensor-format has no effect: --service-kind=tfserving has nothing of the kind",
+        ),
         ("--tfserving-format row", "--tfserving-format has no effect: it belongs to --service-kind=tfserving"),
         (
             f"--service-kind tfserving {GRPC} --tfserving-format row",

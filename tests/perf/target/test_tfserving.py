@@ -20,7 +20,7 @@ MODEL = ("-m", "half_plus_three", "--service-kind", "tfserving")
 COUNT = 6
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     with tfserving_peer() as address:
         yield address
@@ -31,10 +31,10 @@ def window_of(address: str, *words: object) -> Window:
 
 
 def seen(address: str) -> list[dict[str, Any]]:
-    """The requests that the server has answered."""
+    """The requests of the last run that the server has answered."""
     with urlopen(f"http://{address}/seen") as response:
         found: list[dict[str, Any]] = json.load(response)
-    return found
+    return found[-COUNT - 1 :]
 
 
 def data(folder: Path, steps: list[Any], expected: list[Any] | None = None) -> Path:
@@ -158,6 +158,7 @@ def test_what_cannot_be_measured(server: str, words: tuple[object, ...], error: 
         measure(*MODEL, "-u", server, *words)
 
 
+@pytest.mark.slow
 def test_an_open_loop_and_the_report(server: str) -> None:
     words = (*MODEL, "-u", server, "--request-rate-range", 50, "--request-count", 50)
     code, out, errors = run_command(*words)

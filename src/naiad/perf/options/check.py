@@ -211,6 +211,9 @@ def _of_no_effect(settings: PerfSettings) -> Iterator[str]:
     for name in ("model-signature-name", "tfserving-format"):
         if name in given and target.service_kind != "tfserving":
             yield f"--{name} has no effect: it belongs to --service-kind=tfserving"
+    for name in ("input-tensor-format", "output-tensor-format", "bls-composing-models"):
+        if name in given and target.service_kind not in ("triton", "in_process"):
+            yield f"--{name} has no effect: --service-kind={target.service_kind} has nothing of the kind"
     if "tfserving-format" in given and target.protocol == "grpc":
         yield "--tfserving-format has no effect over gRPC, where requests hold whole tensors"
     if "endpoint" in given and target.service_kind != "openai":

@@ -18,7 +18,7 @@ from naiad.perf.target.services.predict_body import predict_body, predicted_outp
 from naiad.perf.target.services.signature import describe_signature, read_signature
 
 _PORT: Final = 8501
-_DESCRIBE_S: Final = 60.0
+DESCRIBE_S: Final = 60.0
 
 
 class TfServingTarget(BodyService):
@@ -47,7 +47,7 @@ class TfServingTarget(BodyService):
         """
         request = self._get(f"{self._path}/metadata")
         what = f"the request for the metadata of '{self._settings.model}' at {self.endpoint}"
-        query(self.open_side, request, what, _DESCRIBE_S)
+        query(self.open_side, request, what, DESCRIBE_S)
         try:
             metadata = orjson.loads(request.body)
         except orjson.JSONDecodeError as error:
