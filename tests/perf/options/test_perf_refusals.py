@@ -136,6 +136,7 @@ AS_THE_REFERENCE = {
     "--service-kind openai --input-data data.json --endpoint v1": (
         "Only async mode is currently supported for OpenAI service-kind"
     ),
+    f"{OPENAI} {GRPC}": "perf_analyzer does not support gRPC protocol with OpenAI endpoints",
     f"{OPENAI} -b 2": "Batching is not currently supported with OpenAI service-kind",
     "--collect-metrics --service-kind torchserve --input-data data.json": (
         "Server-side metric collection is only supported with Triton client backend."

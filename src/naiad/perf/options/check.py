@@ -138,6 +138,8 @@ def _of_openai(settings: PerfSettings) -> Iterator[str]:
         yield "Must supply --input-data for OpenAI service kind."
     if not settings.target.endpoint:
         yield 'Must supply --endpoint for OpenAI service kind. For example, "v1/chat/completions".'
+    if settings.target.protocol == "grpc":
+        yield "perf_analyzer does not support gRPC protocol with OpenAI endpoints"
     if not settings.target.is_async:
         yield "Only async mode is currently supported for OpenAI service-kind"
     if settings.input.batch_size != 1:
