@@ -276,8 +276,13 @@ def exported(folder: Path, *words: object) -> list[dict[str, Any]]:
     return [{"in": r["request_inputs"], "out": r["response_outputs"]} for r in experiment["requests"]]
 
 
-@pytest.mark.parametrize("words", [(), ("--client-workers", 2, "--concurrency-range", 2)])
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("protocol", "words"),
+    [
+        *((protocol, ()) for protocol in PROTOCOLS),
+        pytest.param("grpc", ("--client-workers", 2, "--concurrency-range", 2), marks=pytest.mark.slow),
+    ],
+)
 def test_an_export_has_what_came_back(
     server: RunningServer, tmp_path: Path, protocol: str, words: tuple[object, ...]
 ) -> None:
