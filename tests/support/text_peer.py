@@ -1,7 +1,6 @@
 """A language model's server with the API of OpenAI and known delays: a program of its own, so it keeps its times.
 
-It checks requests as the published API describes them, and answers whole or as server-sent events; ``/seen`` has those
-that came. Run as
+It checks requests as the published API describes them, and answers whole or as server-sent events. Run as
 ``python text_peer.py NAME=VALUE ...``; the first line that it prints is its port.
 """
 
@@ -43,7 +42,6 @@ class Behaviour:
         self.fault = found.get("fault", "")
         self.end_after = int(found.get("end_after", 0))
         self.requests = 0
-        self.seen: list[dict[str, Any]] = []
         self.key = "key" in found
         self.pieces = "pieces" in found
 
@@ -71,9 +69,6 @@ class Connection:
                 line, *lines = head.split("\r\n")
                 headers = {name.lower(): value.strip() for name, _, value in (text.partition(":") for text in lines)}
                 body = await self.reader.readexactly(int(headers.get("content-length", 0)))
-                if line.startswith("GET /seen "):
-                    self.send(200, json.dumps(self.behaviour.seen).encode())
-                    continue
                 try:
                     request = self.check(line, headers, body)
                 except RefusedError as error:
@@ -93,7 +88,6 @@ class Connection:
             raise RefusedError(415, "the content type is not application/json")
         request: dict[str, Any] = json.loads(body)
         self.behaviour.requests += 1
-        self.behaviour.seen.append(request)
         if self.behaviour.end_after and self.behaviour.requests > self.behaviour.end_after:
             signal.raise_signal(signal.SIGKILL)
         for name in ("model", PATHS[path]):

@@ -30,7 +30,7 @@ from naiad.perf.target.question import query
 from naiad.perf.workers.crew import Crew
 from naiad.perf.workers.messages import Prepare
 
-_FINITE = (LoadMode.FIXED_SCHEDULE, LoadMode.PERIODIC_CONCURRENCY, LoadMode.SESSION_CONCURRENCY)
+_FINITE = (LoadMode.FIXED_SCHEDULE, LoadMode.PERIODIC_CONCURRENCY)
 _SINGLE = (*_FINITE, LoadMode.CUSTOM_INTERVALS)
 
 

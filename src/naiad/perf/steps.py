@@ -69,7 +69,7 @@ class Step:
         timestamp_ms: when a fixed schedule sends it, counted from the start.
         payload: the body as JSON text, for services whose requests are not tensors.
         session_id: the conversation that it belongs to; the steps of one session are a stream of their own.
-        delay_ms: how long the next step of the session waits after the response to this one.
+        delay_ms: how long it waits after the last response of the step before it.
     """
 
     inputs: tuple[TensorValue, ...]

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 
@@ -182,64 +181,6 @@ def test_the_report_has_first_tokens_and_their_rate(chat: Path) -> None:
     assert (code, errors) == (0, "")
     for text in ("Service Kind: OPENAI", "Output token throughput: ", "First response: ", "Between responses: "):
         assert text in out
-
-
-# Sessions
-
-
-def sessions(folder: Path, *turns: tuple[str, str, int]) -> Path:
-    """A file with turns: the session, the text, the delay behind its response in ms."""
-    file = folder / "sessions.json"
-    steps = [
-        {"payload": [{"messages": [{"role": "user", "content": text}]}], "session_id": [name], "delay": [delay]}
-        for name, text, delay in turns
-    ]
-    file.write_text(json.dumps({"data": steps}))
-    return file
-
-
-@pytest.mark.parametrize("words", [(), ("--streaming",)])
-def test_turns_hold_the_turns_before_them(tmp_path: Path, words: tuple[str, ...]) -> None:
-    file = sessions(tmp_path, ("a", "1", 60), ("b", "5", 0), ("a", "2", 0), ("c", "7", 0), ("a", "3", 0))
-    with text_peer(words=2) as address:
-        report = measure(*words_of(address, file, *CHAT, *words, "--session-concurrency", 2))
-        with urlopen(f"http://{address}/seen") as response:
-            seen = [[message["content"] for message in request["messages"]] for request in json.load(response)]
-    (level,) = report.levels
-    assert (level.merged.requests, level.merged.errors, level.unstable_reason) == (5, {}, "")
-    # The first request is the one before the measurement.
-    reply = "word word "
-    expected = [["1"], ["5"], ["7"], ["1", reply, "2"], ["1", reply, "2", reply, "3"]]
-    assert sorted(seen[1:]) == sorted(expected)
-    assert seen.index(["7"]) < seen.index(["1", reply, "2"]) < seen.index(["1", reply, "2", reply, "3"])
-    assert level.merged.duration_s >= 0.06
-
-
-def test_a_session_ends_with_a_request_that_fails(tmp_path: Path) -> None:
-    file = sessions(tmp_path, ("a", "1", 0), ("b", "2", 0), ("b", "3", 0))
-    content = json.loads(file.read_text())
-    content["data"][1]["payload"][0]["model"] = "other"
-    file.write_text(json.dumps(content))
-    with text_peer() as address:
-        window = measure_level(*words_of(address, file, *CHAT, "--session-concurrency", 1)).merged
-    assert (window.requests, window.errors) == (1, {("HTTP 404", "The model `other` does not exist"): 1})
-
-
-@pytest.mark.parametrize(
-    ("turns", "endpoint", "match"),
-    [
-        ([("a", "1", 0)], CHAT, "contains 1 unique session IDs, which is fewer than the required session concurrency"),
-        ([], CHAT, 'needs a "session_id" in every step'),
-        ([], TEXT, 'needs a "session_id" in every step'),
-    ],
-)
-def test_data_that_are_no_sessions(
-    chat: Path, tmp_path: Path, turns: list[tuple[str, str, int]], endpoint: tuple[str, ...], match: str
-) -> None:
-    file = sessions(tmp_path, *turns) if turns else chat
-    payload = chat if endpoint is CHAT else data(tmp_path, {"prompt": "a"})
-    with text_peer() as address, pytest.raises(TargetError, match=match):
-        measure(*words_of(address, file if turns else payload, *endpoint, "--session-concurrency", 2))
 
 
 # How events are read

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import cast
 
 from naiad.perf.load.closed_loop import ClosedLoop
 from naiad.perf.load.exported import exported_outputs
@@ -20,7 +19,6 @@ from naiad.perf.load.schedules import (
     poisson_schedule,
     read_intervals,
 )
-from naiad.perf.load.session_load import SessionLoad, Turn
 from naiad.perf.load.share import WHOLE, Share
 from naiad.perf.load.source import RequestSource, SequenceSource, StepCycle
 from naiad.perf.measure.recorder import Recorder
@@ -28,7 +26,7 @@ from naiad.perf.results import LoadLevel, LoadMode
 from naiad.perf.settings import PerfSettings
 from naiad.perf.steps import ModelDescription, StepStream
 from naiad.perf.target.loop import EpollLoop
-from naiad.perf.target.protocol import EncodedStep, PerfTarget
+from naiad.perf.target.protocol import EncodedStep, PerfTarget, TargetError
 
 
 class LoadFactory:
@@ -95,9 +93,7 @@ class LoadFactory:
             start, end, step = int(levels.start), int(levels.end), int(levels.step)
             return PeriodicLoad(loop, target, source, recorder, start, end, step, plan.request_period)
         if level.mode is LoadMode.SESSION_CONCURRENCY:
-            # Only services whose steps are turns are measured in this mode.
-            sessions = cast(Sequence[Sequence[Turn]], self._encoded)
-            return SessionLoad(loop, target, recorder, sessions, int(level.value))
+            raise TargetError("sessions are for services of the kind openai")
         schedule = share.turns(self._schedule(level))
         if self._model.is_sequence:
             return SequenceOpenLoop(loop, target, source, recorder, schedule, share.count(plan.num_of_sequences))

@@ -222,8 +222,6 @@ def _of_no_effect(settings: PerfSettings) -> Iterator[str]:
         yield "--endpoint has no effect: it belongs to --service-kind=openai"
     if load.client_workers > 1 and target.service_kind == "in_process":
         yield "--client-workers has no effect with --service-kind=in_process: the model runs in this process alone"
-    if load.mode is LoadMode.SESSION_CONCURRENCY and settings.measure.total_requests:
-        yield "--request-count has no effect with --session-concurrency, which plays every session once"
     if "binary-search" in given and not load.binary_search:
         yield "--binary-search has no effect with --request-intervals: there is nothing to search"
     if "request-distribution" in given and load.mode is not LoadMode.REQUEST_RATE:

@@ -155,8 +155,7 @@ LOAD: Final = (
         "load.levels",
         SESSIONS,
         PerfGroup.LOAD,
-        "Chat sessions of several turns at a time, each of which is played once; --service-kind=openai only, with the "
-        "sessions in --input-data.",
+        "Chat sessions of several turns at a time; --service-kind=openai only, with the sessions in --input-data.",
         mode=LoadMode.SESSION_CONCURRENCY,
         is_newer=True,
     ),

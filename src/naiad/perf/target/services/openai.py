@@ -14,8 +14,7 @@ from naiad.perf.target.http_channel import HttpChannel
 from naiad.perf.target.http_request import HttpRequestBytes
 from naiad.perf.target.http_response import HttpResponseReader
 from naiad.perf.target.protocol import ClientChannel, Poller, Problem, ResponseListener, TargetError
-from naiad.perf.target.services.body_service import BodyService
-from naiad.perf.target.services.chat_step import ChatStep
+from naiad.perf.target.services.body_service import BodyService, WholeStep
 from naiad.perf.target.services.event_channel import EventChannel
 from naiad.perf.target.services.failures import judge_failure
 from naiad.perf.target.services.generated_text import GENERATE_STREAM, output_counter, whole_tokens
@@ -51,20 +50,14 @@ class OpenAiTarget(BodyService):
         """The model, of which the API says nothing."""
         return ModelDescription(self._settings.model, self._settings.version, (), ())
 
-    def encode(self, step: Step, index: int) -> ChatStep:
+    def encode(self, step: Step, index: int) -> WholeStep[HttpRequestBytes]:
         """The payload with what it lacks: the model's name, and whether a stream is wanted.
 
         Raises:
             TargetError: the payload asks for a stream and the options do not, or the other way round.
         """
-        payload = orjson.loads(step.payload)
-        if not self._is_generate:
-            payload = self._completed(payload, index)
-
-        def write(body: dict[str, Any]) -> HttpRequestBytes:
-            return self._post(self._path, orjson.dumps(body), index=index, keeps_body=True)
-
-        return ChatStep(step, payload, write, is_streaming=self.is_streaming)
+        body = step.payload if self._is_generate else orjson.dumps(self._completed(orjson.loads(step.payload), index))
+        return WholeStep(self._post(self._path, body, index=index, keeps_body=True))
 
     def _completed(self, payload: dict[str, Any], index: int) -> dict[str, Any]:
         wanted = self._settings.streaming
