@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,6 +28,7 @@ class Behaviour:
         usage: whether the last event, or the whole response, counts the tokens: two for each word.
         fault: silent_end (a stream that ends without a mark), break (the connection breaks after a word), error (an
             event with an error after a word), garbage (an event that is no JSON), overload (429).
+        end_after: the process ends when so many requests have come.
         key: whether requests need ``KEY``.
         pieces: an event is sent in two writes.
         history: a chat has to have all replies of this server in their places, between the messages of the user.
@@ -39,6 +41,8 @@ class Behaviour:
         self.between_s = float(found.get("between_ms", 0)) / 1e3
         self.usage = "usage" in found
         self.fault = found.get("fault", "")
+        self.end_after = int(found.get("end_after", 0))
+        self.requests = 0
         self.key = "key" in found
         self.pieces = "pieces" in found
         self.history = "history" in found
@@ -90,6 +94,9 @@ class Connection:
         if headers.get("content-type") != "application/json":
             raise RefusedError(415, "the content type is not application/json")
         request: dict[str, Any] = json.loads(body)
+        self.behaviour.requests += 1
+        if self.behaviour.end_after and self.behaviour.requests > self.behaviour.end_after:
+            signal.raise_signal(signal.SIGKILL)
         for name in ("model", PATHS[path]):
             if name not in request:
                 raise RefusedError(400, f"you must provide a {name} parameter")

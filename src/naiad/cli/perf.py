@@ -110,7 +110,7 @@ def _write_files(report: Report, settings: PerfSettings) -> str:
         if output.csv_file is not None:
             write_csv(report, settings, output.csv_file)
         if output.profile_export_file is not None:
-            write_profile_export(report, output.profile_export_file)
+            write_profile_export(report, output.profile_export_file, settings.target.endpoint)
         if output.json_file is not None:
             write_report(report, settings, output.json_file)
         if output.html_file is not None:

@@ -21,7 +21,7 @@ from naiad.perf.placement import in_regions
 from naiad.perf.progress import Progress
 from naiad.perf.report.machine import machine_fingerprint
 from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Report, RequestRecord
-from naiad.perf.settings import PerfSettings
+from naiad.perf.settings import MeasureSettings, PerfSettings
 from naiad.perf.steps import ModelDescription
 from naiad.perf.target.metrics import MetricsTarget, find_metrics
 from naiad.perf.target.open import at_service, loop_of, opened
@@ -94,7 +94,7 @@ class PerfRun:
             metrics, note = self._find_metrics(model)
             exported = None if settings.output.profile_export_file is None else exported_inputs(streams)
             job = Prepare(settings, tuple(placed.streams), placed.outputs, exported)
-            with Crew(settings, factory, job, is_streaming=target.is_streaming) as crew:
+            with Crew(settings, factory, job) as crew:
                 self._measure(crew, factory, target, metrics, note)
 
     def _begin_report(self, target: PerfTarget, model: ModelDescription) -> None:
@@ -183,19 +183,29 @@ class PerfRun:
                 self._stop,
                 is_single=bool(settings.measure.total_requests) or level.mode in _FINITE,
                 limit_ms=settings.load.latency_limit_ms,
+                first_ns=self.report.warmup_ns or 0,
             )
             result = run.run()
             records = load.recorder.records(len(self.report.levels))
-        self.failure = loop.failure or _only_errors(result)
+        self.failure = loop.failure or _why_empty(result, settings.measure, is_stopped=self._stop.is_wanted)
         return result, records
 
 
-def _only_errors(result: LevelResult) -> str:
-    """Why a level without any success failed."""
-    if result.merged.requests or not result.merged.errors:
+def _why_empty(result: LevelResult, settings: MeasureSettings, *, is_stopped: bool) -> str:
+    """Why a level has no success; empty if it has one, or if the user ended it."""
+    merged = result.merged
+    if merged.requests:
         return ""
-    (kind, cause), count = result.merged.errors.most_common(1)[0]
-    return f"all {result.merged.errors.total()} requests failed, {count} of them with {kind}: {cause}"
+    if merged.errors:
+        (kind, cause), count = merged.errors.most_common(1)[0]
+        return f"all {merged.errors.total()} requests failed, {count} of them with {kind}: {cause}"
+    if is_stopped or not result.windows:
+        return ""
+    length_s = settings.interval_ms / 1e3
+    return (
+        f"no response came within {len(result.windows)} windows of {length_s:g} s: make them longer with "
+        "--measurement-interval"
+    )
 
 
 def run_perf(settings: PerfSettings, progress: Progress | None = None, command: Sequence[str] = ()) -> Report:

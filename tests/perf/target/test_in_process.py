@@ -18,6 +18,7 @@ from naiad.perf.options import PerfOptionError
 from naiad.perf.report.figures import latency_parts
 from naiad.perf.report.findings import largest_contributor
 from naiad.perf.report.instances import instances_text
+from naiad.perf.report.profile_export import write_profile_export
 from naiad.perf.results import LevelResult
 from naiad.perf.target.protocol import TargetError
 from naiad.testing import wait_until
@@ -26,6 +27,7 @@ from support.served_ensembles import chain, write_ensemble
 from support.served_models import LOOK_UP, SUM_AND_DIFFERENCE, identity, write_model
 
 DELAY_MS = 20
+END_S = 10
 ONNX = 'backend: "onnxruntime" max_batch_size: 8'
 
 
@@ -180,6 +182,16 @@ def test_what_cannot_be_measured(
 ) -> None:
     with pytest.raises(error, match=match):
         level_of(models, model, *words)
+
+
+def test_an_export_has_what_came_back(models: Path, tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    words = ("--input-data", data(tmp_path, {"INPUT0": ["ab", "c"]}), "--request-count", 3)
+    write_profile_export(measure(*options(models, "texts"), *words, "--profile-export-file", file), file)
+    found = json.loads(file.read_text())
+    assert found["service_kind"] == "triton_c_api"
+    outputs = [request["response_outputs"] for request in found["experiments"][0]["requests"]]
+    assert outputs == [[{"OUTPUT0": ["ab", "c"]}]] * 3
 
 
 @pytest.mark.slow

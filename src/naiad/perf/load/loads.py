@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 
 from naiad.perf.load.closed_loop import ClosedLoop
+from naiad.perf.load.exported import exported_outputs
 from naiad.perf.load.load import Load
 from naiad.perf.load.open_loop import OpenLoop, SequenceOpenLoop
 from naiad.perf.load.periodic import PeriodicLoad
@@ -68,6 +70,15 @@ class LoadFactory:
     def is_sequence(self) -> bool:
         """Whether requests belong to sequences."""
         return self._model.is_sequence
+
+    def recorder(self, exported: Sequence[dict[str, object]] | None) -> Recorder:
+        """What notes the requests of a level.
+
+        Args:
+            exported: what each step holds, when all requests are kept for an export.
+        """
+        read = partial(exported_outputs, self._target)
+        return Recorder(is_streaming=self._target.is_streaming, exported=exported, read_outputs=read)
 
     def open(self, loop: EpollLoop, recorder: Recorder, level: LoadLevel, share: Share = WHOLE) -> Load:
         """The load of a level, or a share of it, with its connections open.

@@ -12,10 +12,10 @@ from google.protobuf.message import DecodeError
 from naiad.config.messages import message_class
 from naiad.perf.results import ServerParts
 from naiad.perf.settings import TargetSettings
-from naiad.perf.steps import ModelDescription, Step
+from naiad.perf.steps import ModelDescription, Step, TensorValue
 from naiad.perf.target.address import reach, split_url
 from naiad.perf.target.grpc_calls import GrpcCallsChannel
-from naiad.perf.target.grpc_request import GrpcRequestBytes, GrpcRequestWriter
+from naiad.perf.target.grpc_request import GrpcRequestBytes, GrpcRequestWriter, call_headers
 from naiad.perf.target.grpc_streams import GrpcStreamsChannel
 from naiad.perf.target.model_text import read_description, read_parts, with_composing
 from naiad.perf.target.protocol import ClientChannel, Poller, Problem, ResponseListener, TargetError
@@ -47,7 +47,6 @@ class KserveGrpcTarget:
         self.is_streaming = settings.streaming
         secure, host, port, _ = split_url(settings.url, _DEFAULT_PORT)
         self._address = reach(host, port, tls_context(settings, is_wanted=secure))
-        self._scheme = "http" if self._address.tls is None else "https"
         self._model: ModelDescription | None = None
         self._writer: GrpcRequestWriter | None = None
 
@@ -68,7 +67,9 @@ class KserveGrpcTarget:
         parameters = dict(settings.request_parameters)
         if settings.streaming:
             parameters[_EMPTY_FINAL] = True
-        self._writer = GrpcRequestWriter(model, settings.version, settings.compression, parameters)
+        self._writer = GrpcRequestWriter(
+            model, settings.version, settings.compression, parameters, keeps_responses=settings.keeps_responses
+        )
         return model
 
     def _describe(self, name: str, version: str) -> ModelDescription:
@@ -140,6 +141,17 @@ class KserveGrpcTarget:
         assert self._writer is not None, "describe comes before encode"
         return self._writer.encode(step, index)
 
+    def outputs_of(self, response: bytes) -> Mapping[str, TensorValue]:
+        """The outputs of a response.
+
+        Raises:
+            ValueError: it cannot be read.
+        """
+        try:
+            return grpc_outputs(message_class("ModelInferResponse").FromString(response))
+        except DecodeError as error:
+            raise ValueError(str(error)) from None
+
     def open(self, poller: Poller, listener: ResponseListener, places: int) -> ClientChannel:
         """A new channel."""
         if not self.is_streaming:
@@ -162,18 +174,7 @@ class KserveGrpcTarget:
         return channel
 
     def _headers(self, method: str) -> Sequence[tuple[str, str]]:
-        compression = self._settings.compression
-        return [
-            (":method", "POST"),
-            (":scheme", self._scheme),
-            (":path", path(INFERENCE, method)),
-            (":authority", self._address.authority),
-            ("content-type", "application/grpc"),
-            ("te", "trailers"),
-            ("user-agent", "naiad-perf"),
-            *([("grpc-encoding", compression)] if compression != "none" else []),
-            *((name.lower(), value) for name, value in self._settings.headers),
-        ]
+        return call_headers(path(INFERENCE, method), self._address, self._settings)
 
     def open_side(self, poller: Poller, listener: ResponseListener) -> ClientChannel:
         """A channel for ``statistics_request``."""
@@ -209,8 +210,8 @@ def _as_dict(name: str, body: bytes) -> dict[str, Any]:
 
 def judge_message(request: Any, body: bytes) -> Problem | None:
     """What is wrong with the message of a response; None for a right one."""
+    request.body = body
     if not request.expected:
-        request.body = body
         return None
     try:
         response = message_class("ModelInferResponse").FromString(body)

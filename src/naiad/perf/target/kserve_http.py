@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from naiad.perf.results import ServerParts
 from naiad.perf.settings import InputSettings, TargetSettings
-from naiad.perf.steps import ModelDescription, Step
+from naiad.perf.steps import ModelDescription, Step, TensorValue
 from naiad.perf.target.address import reach, split_url
 from naiad.perf.target.http_channel import HttpChannel
 from naiad.perf.target.http_request import HttpRequestBytes, HttpRequestWriter, request_head
@@ -74,6 +74,7 @@ class KserveHttpTarget:
             self._inputs.input_format,
             self._inputs.output_format,
             dict(self._settings.request_parameters),
+            keeps_responses=self._settings.keeps_responses,
         )
         return self._model
 
@@ -167,6 +168,10 @@ class KserveHttpTarget:
         assert self._writer is not None, "describe comes before encode"
         return self._writer.encode(step, index)
 
+    def outputs_of(self, response: tuple[bytes, int]) -> Mapping[str, TensorValue]:
+        """The outputs of a response; errors as ``http_outputs``."""
+        return http_outputs(*response)
+
     def open(self, poller: Poller, listener: ResponseListener, places: int) -> ClientChannel:
         """A new channel with one place."""
         channel = HttpChannel(self._address, poller, listener, judge_response)
@@ -204,11 +209,11 @@ def judge_response(request: Any, reader: HttpResponseReader) -> Problem | None:
             body = bytes(inflate(body, coding[1].decode(), EITHER, _MAX_BODY_BYTES))
         except (BrokenDataError, TooMuchDataError, zlib.error) as error:
             return "bad response", f"the body {error}"
-    if not request.expected:
-        request.body = body
-        return None
     found = HEADER_LENGTH.search(reader.head)
-    return find_difference(request.expected, partial(http_outputs, body, int(found[1]) if found else len(body)))
+    request.body, request.header_length = body, int(found[1]) if found else len(body)
+    if not request.expected:
+        return None
+    return find_difference(request.expected, partial(http_outputs, *request.last_response))
 
 
 def _error_text(body: bytes) -> str:

@@ -9,13 +9,13 @@ import orjson
 
 from naiad.perf.target.http_request import HttpRequestBytes
 from naiad.perf.target.protocol import Problem
-from naiad.perf.target.services.body_service import BodyStep
+from naiad.perf.target.services.body_service import WholeStep
 
 _BAD: Final = "bad response"
 _PREFIX: Final = b"data:"
 
 
-class ChatStep(BodyStep):
+class ChatStep(WholeStep[HttpRequestBytes]):
     """A payload with a list of messages.
 
     Args:

@@ -36,7 +36,9 @@ class EventChannel(HttpChannel):
         """Tell of the events with output that are new."""
         if reader.status != 200:
             return
-        for _ in range(self._events.feed(reader.arrived)):
+        self._events.feed(reader.arrived)
+        for data in self._events.fresh:
+            self.request.body = data
             self._listener.responded(self, now_ns)
             self.last_ns = now_ns
 
