@@ -58,6 +58,9 @@ def test_bash_completes_the_options_of_perf(completed: Completed, tmp_path: Path
     (tmp_path / "in.json").touch()
     assert completed("naiad", "perf", "--conc") == ["--concurrency-range"]
     assert completed("naiad", "perf", "--http-p") == []
+    assert completed("naiad", "perf", "ad") == ["advise"]
+    assert completed("naiad", "perf", "--rou") == []
+    assert completed("naiad", "perf", "advise", "simple", "--rou") == ["--rounds"]
     assert completed("naiad", "perf", "--measurement-mode", "=", "c") == ["count_windows"]
     assert completed("naiad", "perf", "-i", "g") == ["grpc"]
     assert completed("naiad", "perf", "--shared-memory=s") == ["--shared-memory=system"]
@@ -141,6 +144,7 @@ def test_fish_completes_what_is_typed(tmp_path: Path, capsys: pytest.CaptureFixt
     assert completed("naiad serve --log-format=I") == ["--log-format=ISO8601"]
     assert completed("naiad check --model-repository mod") == ["models/"]
     assert completed("naiad perf --serial") == ["--serial-sequences"]
+    assert completed("naiad perf ad") == ["advise"]
     assert completed("naiad perf -i g") == ["grpc"]
     assert sorted(completed("naiad completion ")) == sorted(SHELLS)
 

@@ -12,6 +12,8 @@ from naiad.cli.explain_options import FLAGS, OWN_OPTIONS
 from naiad.options import CHECK_OPTIONS, OPTIONS, Option
 from naiad.perf.options import OPTIONS as PERF_OPTIONS
 from naiad.perf.options import PerfOption
+from naiad.perf.options.advise import LATENCY_LIMIT, ROUNDS
+from naiad.perf.options.advise import TAKEN as ADVISE_OPTIONS
 
 _HELP: Final = """\
 Usage: naiad completion bash|zsh|fish
@@ -43,13 +45,19 @@ _naiad() {
         COMPREPLY=($(compgen -W '@COMMANDS@' -- "$word"))
         return
     fi
+    if (( COMP_CWORD == 2 )) && [[ $command == perf && ${COMP_WORDS[2]} != -* ]]; then
+        COMPREPLY=($(compgen -W advise -- "$word"))
+        return
+    fi
     case $command:$option in
 @PERF_VALUES@
         perf:*) ;;
 @VALUES@
     esac
     if [[ $word == -* ]]; then
+        [[ $command:${COMP_WORDS[2]} == perf:advise ]] && command=advise
         case $command in
+            advise) COMPREPLY=($(compgen -W '@ADVISE@' -- "$word")) ;;
             check) COMPREPLY=($(compgen -W '@CHECK@' -- "$word")) ;;
             explain) COMPREPLY=($(compgen -W '@EXPLAIN@' -- "$word")) ;;
             perf) COMPREPLY=($(compgen -W '@PERF@' -- "$word")) ;;
@@ -97,7 +105,8 @@ def _bash() -> str:
         .replace("@PERF_VALUES@", _bash_cases(zip(of_perf, (o.kind.words for o in PERF_OPTIONS), strict=True)))
         .replace("@CHECK@", " ".join(_all_flags(CHECK_OPTIONS)))
         .replace("@EXPLAIN@", " ".join((*_all_flags(CHECK_OPTIONS), *OWN_OPTIONS)))
-        .replace("@PERF@", " ".join(_perf_flags()))
+        .replace("@PERF@", " ".join(_perf_flags(PERF_OPTIONS)))
+        .replace("@ADVISE@", " ".join(_perf_flags((ROUNDS, LATENCY_LIMIT, *ADVISE_OPTIONS))))
         .replace("@QUICKSTART@", " ".join(("--help", *quickstart_options.OPTIONS)))
         .replace("@SERVE@", " ".join(_all_flags(OPTIONS)))
         .replace("@SHELLS@", " ".join(SHELLS))
@@ -131,7 +140,9 @@ def _fish_lines() -> Iterator[str]:
         for option in options:
             for flag in _flags(option):
                 yield _fish_option(command, option, flag.removeprefix("--"))
-    yield from map(_fish_perf_option, PERF_OPTIONS)
+    what = shlex.quote("say which configuration serves a model best")
+    yield f"complete -c naiad -n '__fish_seen_subcommand_from perf' -f -a advise -d {what}"
+    yield from map(_fish_perf_option, (*PERF_OPTIONS, ROUNDS, LATENCY_LIMIT))
     yield from _fish_own_options("explain", OWN_OPTIONS, FLAGS)
     yield from _fish_own_options("quickstart", quickstart_options.OPTIONS, quickstart_options.FLAGS)
 
@@ -171,9 +182,9 @@ def _all_flags(options: Sequence[Option]) -> Iterator[str]:
         yield from _flags(option)
 
 
-def _perf_flags() -> Iterator[str]:
+def _perf_flags(options: Iterable[PerfOption]) -> Iterator[str]:
     yield from ("--help", "--version")
-    for option in PERF_OPTIONS:
+    for option in options:
         yield from option.flags
 
 
