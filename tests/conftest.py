@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Open the lock in a worker of pytest-xdist, and give the worker a temporary folder of its own."""
     # Until all is collected: what comes by then stays.
     gc.disable()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        # A shell's background job ignores SIGINT, and so would the processes that the tests start and interrupt.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     given = getattr(config, "workerinput", {})
     if "folder" in given:
         config.stash[LOCK] = MachineLock(Path(given["folder"]))

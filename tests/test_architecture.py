@@ -43,6 +43,7 @@ LAYERS = (
     ("frontends",),
     ("server",),
     ("perf",),
+    ("quickstart",),
     ("cli",),
     ("__main__",),
     ("testing",),

@@ -108,6 +108,7 @@ def test_nobody_listening_is_a_problem_and_no_hang() -> None:
         part("closed_loop").run_calls(port, iter([call("x", "/", b"x")]), 2, SECONDS_LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_wrk", [True, False])
 def test_both_load_generators_count_answers(with_wrk: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if with_wrk and not shutil.which("wrk"):
@@ -125,6 +126,7 @@ def test_both_load_generators_count_answers(with_wrk: bool, tmp_path: Path, monk
     assert result.cpu_us > 0
 
 
+@pytest.mark.slow
 def test_a_schedule_is_kept_and_what_waits_is_counted_from_when_it_was_due() -> None:
     infer, naiad_load = part("infer"), part("naiad_load")
     with echo() as port:

@@ -105,6 +105,7 @@ def children() -> set[int]:
     return {child.pid for child in psutil.Process().children()}
 
 
+@pytest.mark.slow
 def test_the_round_trip_is_that_of_a_real_child(tmp_path: Path) -> None:
     import uvloop
 
@@ -135,6 +136,7 @@ def test_the_round_trip_fails_with_its_child(tmp_path: Path) -> None:
     assert children() <= before
 
 
+@pytest.mark.slow
 def test_the_chain_is_what_the_case_expects(tmp_path: Path) -> None:
     models, servers = part("python_models"), part("servers")
     models.add_python_chains(tmp_path)
@@ -252,6 +254,7 @@ def test_a_quick_run_beside_the_reference(tmp_path: Path, stand_in: Path) -> Non
     ]
 
 
+@pytest.mark.slow
 def test_a_reference_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
     finished = bench("--only", "python_start", "--reference", str(tmp_path / "missing"))
     assert finished.returncode == 2

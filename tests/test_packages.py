@@ -168,6 +168,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("options", "perf.input", "perf.load", "perf.measure", "perf.options", "perf.report", "perf.sweep"),
         *("perf.target", "perf.workers", "shared_memory", "tensor", "wire"),
     ),
+    "perf.advise": ("config.export", "config.messages", "perf"),
     "perf.sweep": ("perf.options", "perf.settings"),
     "perf.input": ("perf.results", "perf.settings", "perf.steps", "shared_memory", "tensor", "wire"),
     "perf.report": ("perf.histogram", "perf.results", "perf.settings"),
@@ -189,8 +190,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("perf.target", "processes", "shared_memory"),
     ),
     "perf.options": ("options", "perf.load_mode", "perf.settings", "perf.steps"),
+    # It writes files, and knows the server through their formats alone.
+    "quickstart": (),
     "cli": (
         *("backend_api", "config", "engine", "execution.worker.process", "explain", "lifecycle", "options", "perf"),
+        "quickstart",
         *("repository", "scheduling.ensemble", "server", "telemetry.logs"),
     ),
     "explain": ("config",),

@@ -24,9 +24,14 @@ def tensor_field(kind: str, name: str, data_type: str, dims: Sequence[int]) -> s
 
 def one_instance(threads: int, key: str = "intra_op_thread_count") -> str:
     """The fields for a single instance whose framework uses ``threads`` threads."""
+    return instances(1, threads, key)
+
+
+def instances(count: int, threads: int, key: str = "intra_op_thread_count") -> str:
+    """The fields for ``count`` instances whose framework uses ``threads`` threads for each."""
     return "\n".join(
         (
-            "instance_group [ { kind: KIND_CPU count: 1 } ]",
+            f"instance_group [ {{ kind: KIND_CPU count: {count} }} ]",
             f'parameters {{ key: "{key}" value {{ string_value: "{threads}" }} }}',
         )
     )

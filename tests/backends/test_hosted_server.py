@@ -71,6 +71,7 @@ def test_a_loaded_model_takes_little_more_than_its_weights(tmp_path: Path, way: 
     assert memory["large"] - memory["small"] < 1.5 * layers * channels * channels * 36
 
 
+@pytest.mark.slow
 def test_a_default_for_all_models(tmp_path: Path) -> None:
     repository = tmp_path / "models"
     write_onnx(repository, "own")
@@ -120,6 +121,7 @@ def test_a_wrong_value_is_an_error_of_the_model(tmp_path: Path) -> None:
     assert 'parameter \'execution\' is "fibre", expected "thread", "process" or "shared"' in log
 
 
+@pytest.mark.slow
 def test_readiness_and_statistics_after_a_kill(tmp_path: Path) -> None:
     repository = tmp_path / "models"
     write_onnx(repository, "m", "shared")
@@ -155,6 +157,7 @@ def test_a_killed_server_leaves_no_process_behind(tmp_path: Path, way: str) -> N
         wait_until(lambda: not any(psutil.pid_exists(n) for n in numbers), 5, "the processes of the models end")
 
 
+@pytest.mark.slow
 def test_a_model_with_a_call_that_gives_up(tmp_path: Path) -> None:
     """The answer that comes later belongs to nobody and does no harm."""
     repository = tmp_path / "models"

@@ -86,6 +86,7 @@ def test_a_process_that_dies_costs_only_its_own_request(client: Client, what: in
     wait_until(lambda: client.grpc.is_model_ready("misbehaves"), READY_S, "the model is ready again")
 
 
+@pytest.mark.slow
 def test_a_killed_process_shows_in_readiness_and_comes_back(client: Client) -> None:
     wait_until(client.grpc.is_server_ready, READY_S, "all models are ready")
     for process in client.children():

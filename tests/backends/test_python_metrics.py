@@ -126,6 +126,7 @@ def test_counters_gauges_and_histograms(tmp_path: Path) -> None:
     assert "the counter ended at 2.5" in client.server.log
 
 
+@pytest.mark.slow
 def test_instances_share_a_metric(tmp_path: Path) -> None:
     write_python_model(tmp_path / "r", "m", COUNTS, count=2)
     with client_of(tmp_path / "r", tmp_path / "log") as client:
@@ -137,6 +138,7 @@ def test_instances_share_a_metric(tmp_path: Path) -> None:
             assert tell(client, 0, 1) == n + 2
 
 
+@pytest.mark.slow
 def test_numbers_that_are_not_finite(tmp_path: Path) -> None:
     write_python_model(tmp_path / "r", "m", COUNTS)
     with client_of(tmp_path / "r", tmp_path / "log") as client:
@@ -241,6 +243,7 @@ REFUSED = (
 )
 
 
+@pytest.mark.slow
 def test_what_is_refused_and_what_is_shared(tmp_path: Path) -> None:
     write_python_model(tmp_path / "r", "m", TRIES)
     with client_of(tmp_path / "r", tmp_path / "log") as client:

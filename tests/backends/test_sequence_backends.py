@@ -87,6 +87,7 @@ def test_an_id_that_is_no_number_cannot_be_added(server: RunningServer) -> None:
         infer(server, "named", "abc", True, True, INPUT=[[1]])
 
 
+@pytest.mark.slow
 def test_implicit_state_does_what_the_case_says(server: RunningServer) -> None:
     assert infer(server, "state", 3, True, False, INPUT=[1], TEST_CASE=[1]) == [1]
     assert infer(server, "state", 3, False, False, INPUT=[1], TEST_CASE=[1]) == [1]

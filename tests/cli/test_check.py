@@ -291,6 +291,7 @@ def test_initialize_runs_as_in_a_server_and_finalize_after_it(
     assert "not tried" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_an_initialize_that_takes_long_is_ended_and_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,6 +302,7 @@ def test_an_initialize_that_takes_long_is_ended_and_said(
     assert "code: ok (version 1)\n  not tried: initialize() had not returned after 1 s and was ended" in shown
 
 
+@pytest.mark.slow
 def test_an_initialize_that_takes_longer_than_a_server_would_wait(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -49,6 +49,7 @@ def test_unsigned_64_bit_numbers_stay_numbers() -> None:
     assert b'"max_queue_delay_microseconds":18446744073709551615' in config_json(config)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(messages(ModelConfig))
 def test_exported_configurations_read_back(config: Any) -> None:

@@ -117,6 +117,7 @@ def test_everything_else_is_answered_meanwhile(server: RunningServer) -> None:
     wait_empty(server)
 
 
+@pytest.mark.slow
 def test_a_refused_request_counts_as_rejected(server: RunningServer) -> None:
     name = 'nv_inference_request_failure{model="slow",reason="REJECTED",version="1"}'
     before, failed = figures(server)[name], server.statistics("slow")["inference_stats"]["fail"]["count"]
@@ -150,6 +151,7 @@ def read_pipelined(peer: socket.socket) -> int:
     return int(head.split()[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["generate", "generate_stream"])
 def test_generate_is_refused_likewise(server: RunningServer, way: str) -> None:
     with waiting(server, "slow", ROOM):
@@ -166,6 +168,7 @@ def int32(values: list[int]) -> triton.InferInput:
     return given
 
 
+@pytest.mark.slow
 def test_calls_of_grpc_are_unavailable(server: RunningServer) -> None:
     with waiting(server, "slow", ROOM), calling(server.grpc_url) as client:
         wait_held(server, ROOM)
@@ -203,6 +206,7 @@ def test_a_stream_goes_on_after_requests_that_were_refused(server: RunningServer
     wait_empty(server)
 
 
+@pytest.mark.slow
 def test_callers_that_leave_make_room(server: RunningServer) -> None:
     with waiting(server, "slow", ROOM):
         wait_held(server, ROOM)
@@ -263,6 +267,7 @@ def test_texts_count_as_the_memory_that_they_take(server: RunningServer, count: 
     wait_empty(server)
 
 
+@pytest.mark.slow
 def test_bodies_that_arrive_are_bounded_together(server: RunningServer) -> None:
     before = refused(server, "body")
     whole = raw("bytes", 3 * MEGABYTE)

@@ -54,6 +54,7 @@ def test_a_limit_of_all_models_and_one_that_is_lifted(limited: Client) -> None:
     wait_until(limited.grpc.is_server_ready, 10, "it is ready again")
 
 
+@pytest.mark.slow
 def test_time_out_over_http(limited: Client) -> None:
     given = {"name": "X", "datatype": "FP32", "shape": [1, 1], "data": [1]}
     body = json.dumps({"inputs": [given], "parameters": {"do": "time.sleep(60)"}}).encode()

@@ -161,6 +161,7 @@ def test_a_flood_of_output_costs_others_little(client: Client) -> None:
 # Endless work
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("others_go_on")
 def test_endless_work_is_no_matter_for_a_caller_with_a_deadline(client: Client) -> None:
     server = psutil.Process(client.server.process.pid)

@@ -6,6 +6,7 @@ The bodies go to the real handlers over really loaded models. A run that takes n
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 import random
@@ -34,11 +35,13 @@ WORDS: list[Any] = [
     None, True, False, 0, 1, -1, 2, 3, 2**31, 2**63 - 1, 2**63, 2**64, 10**30, 0.5, 1e300, float("nan"), float("inf"),
     "", "x", "INPUT0", "INPUT1", "OUTPUT0", "FP32", "BYTES", "BF16", "é", "\ud800", "\x00", "a" * 300,
     [], {}, [[]], [1, [2, [3]]], [0, 2**62], [2**62, 0, 2**62], {"binary_data_size": 4}, {"binary_data": True},
-    {"classification": 1}, {"shared_memory_region": "r"},
+    {"classification": 1}, {"shared_memory_region": "r"}, "AAAA", "AAA=", "base64", {"b64": "AAAAAA=="}, {"b64": 1},
+    {"b64": "AAAA", "x": 1}, {"binary_data_encoding": "base64"}, {"binary_data_encoding": "hex"},
 ]  # fmt: skip
 KEYS = [
     "id", "parameters", "inputs", "outputs", "name", "shape", "datatype", "data", "binary_data_size", "binary_data",
-    "binary_data_output", "priority", "timeout", "sequence_id", "triton_x", "x",
+    "binary_data_output", "priority", "timeout", "sequence_id", "triton_x", "x", "b64",
+    "binary_data_encoding",
 ]  # fmt: skip
 LENGTHS = [0, 1, -1, 7, 10**9, 10**17, "x", "", "+3", "007"]
 
@@ -58,7 +61,7 @@ class Dice(random.Random):
     """Makes requests: right ones, and then less and less right ones."""
 
     def request(self, model: str) -> tuple[dict[str, Any], bytes]:
-        """A request that fits, each input in JSON or behind it."""
+        """A request that fits, each input in JSON, as a list or as base64, or behind it."""
         rows = self.randint(1, 4)
         inputs, tensors = [], b""
         for i, (wire, dims) in enumerate(MODELS[model]):
@@ -68,13 +71,25 @@ class Dice(random.Random):
             if self.random() < 0.5 and BY_WIRE[wire].in_json:
                 given["data"] = ["s"] * array.size if wire == "BYTES" else array.tolist()
             else:
-                raw = encode_bytes(array) if wire == "BYTES" else array.tobytes()
+                raw = bytes(encode_bytes(array)) if wire == "BYTES" else array.tobytes()
+                if self.random() < 0.5:
+                    text = base64.b64encode(raw).decode()
+                    self._put_base64(given, text)
+                    inputs.append(given)
+                    continue
                 given["parameters"] = {"binary_data_size": len(raw)}
                 tensors += raw
             inputs.append(given)
-        wanted = [{"name": f"OUTPUT{i}", "parameters": {"binary_data": True}} for i in range(len(inputs))]
+        format_ = self.choice([{"binary_data": True}, {"binary_data_encoding": "base64"}])
+        wanted = [{"name": f"OUTPUT{i}", "parameters": format_} for i in range(len(inputs))]
         request = {"id": self.choice(["1", "é", 'a"b']), "inputs": inputs, "outputs": wanted}
         return dict(self.sample(list(request.items()), len(request))), tensors
+
+    def _put_base64(self, given: dict[str, Any], text: str) -> None:
+        if self.random() < 0.5:
+            given["data"] = {"b64": text}
+        else:
+            given["data"], given["parameters"] = text, {"binary_data_encoding": "base64"}
 
     def spoil(self, value: Any) -> Any:
         """The same value with one thing in it replaced, added or left out."""

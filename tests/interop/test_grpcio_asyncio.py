@@ -156,6 +156,7 @@ def test_interleaved_streams_keep_their_own_order(server: RunningServer) -> None
     with_service(server, test)
 
 
+@pytest.mark.slow
 def test_half_close_waits_for_the_answers(server: RunningServer, slow: str) -> None:
     async def test(service: Any) -> None:
         call = service.ModelStreamInfer(timeout=CALL_S)

@@ -76,6 +76,7 @@ def test_cancelling_takes_requests_out_of_the_queue(server: RunningServer, servi
     assert cancelled_in_queue(server, slow) == 20
 
 
+@pytest.mark.slow
 def test_cancelling_a_running_request_harms_nobody(server: RunningServer, service: Any, slow: str) -> None:
     first = begin(service, slow)
     second = service.ModelInfer.future(floats(slow, 2), timeout=CALL_S)
@@ -113,6 +114,7 @@ def test_cancelling_a_stream_takes_its_requests_out_of_the_queue(
     assert cancelled_in_queue(server, slow) == 29
 
 
+@pytest.mark.slow
 def test_a_deadline_ends_a_stream(server: RunningServer, service: Any, slow: str) -> None:
     call = service.ModelStreamInfer((floats(slow, i) for i in range(10)), timeout=DELAY_S * 2.5)
     answers = []

@@ -73,11 +73,13 @@ def test_compression_both_ways(node: str, compressing: RunningServer) -> None:
     assert play(node, compressing, "compressed") == {"size": 100_000, "right": True}
 
 
+@pytest.mark.slow
 def test_a_deadline(node: str, server: RunningServer, slow: str) -> None:
     assert play(node, server, "deadline", slow) == {"code": "DEADLINE_EXCEEDED"}
     wait_until_idle(server, slow, ran=1)
 
 
+@pytest.mark.slow
 def test_cancelling(node: str, server: RunningServer, slow: str) -> None:
     assert play(node, server, "cancel", slow) == {"code": "CANCELLED", "details": "Cancelled on client"}
     wait_until_idle(server, slow, ran=1)

@@ -48,15 +48,18 @@ def test_a_model_whose_shape_is_given(tool: str, server: RunningServer, way: str
     analyze(tool, server, "id_FP32", "--shape", "INPUT0:64", *WAYS[way])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["sync", "async", "streaming"])
 def test_batches(tool: str, server: RunningServer, way: str) -> None:
     analyze(tool, server, "sum", "-b", "2", *WAYS[way])
 
 
+@pytest.mark.slow
 def test_strings(tool: str, server: RunningServer) -> None:
     analyze(tool, server, "id_BYTES", "--shape", "INPUT0:3", "--string-length", "20", "--async")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["sync", "streaming"])
 def test_answers_are_what_it_expects(tool: str, server: RunningServer, tmp_path: Path, way: str) -> None:
     """It compares the outputs with those in a file."""
@@ -70,6 +73,7 @@ def test_answers_are_what_it_expects(tool: str, server: RunningServer, tmp_path:
     analyze(tool, server, "fixed", "--input-data", str(file), *WAYS[way])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_shared_memory(tool: str, tmp_path: Path, protocol: str) -> None:
     """Its inputs and outputs lie in regions that it registers itself."""
@@ -90,6 +94,7 @@ FORMATS = ("binary", "json")
 RATE = ("--request-rate-range", "1000")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inputs", FORMATS)
 @pytest.mark.parametrize("outputs", FORMATS)
 def test_formats_of_tensors_over_http(tool: str, server: RunningServer, inputs: str, outputs: str) -> None:
@@ -97,20 +102,24 @@ def test_formats_of_tensors_over_http(tool: str, server: RunningServer, inputs: 
     analyze(tool, server, "id_FP32", "--shape", "INPUT0:64", "--async", *formats, protocol="http")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inputs", FORMATS)
 def test_strings_over_http(tool: str, server: RunningServer, inputs: str) -> None:
     given = ("--shape", "INPUT0:3", "--string-length", "20", "--input-tensor-format", inputs)
     analyze(tool, server, "id_BYTES", *given, "--async", protocol="http")
 
 
+@pytest.mark.slow
 def test_batches_over_http(tool: str, server: RunningServer) -> None:
     analyze(tool, server, "sum", "-b", "2", "--sync", protocol="http")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["async", "streaming"])
 def test_a_rate_of_requests(tool: str, server: RunningServer, way: str) -> None:
     analyze(tool, server, "sum", "-b", "1", *RATE, *WAYS[way])
 
 
+@pytest.mark.slow
 def test_a_rate_of_requests_over_http(tool: str, server: RunningServer) -> None:
     analyze(tool, server, "sum", "-b", "1", *RATE, "--async", protocol="http")

@@ -256,6 +256,7 @@ def test_errors_on_a_stream(client: Any, answers: Answers) -> None:
     client.stop_stream()
 
 
+@pytest.mark.slow
 def test_stopping_a_stream_waits_for_its_answers(client: Any, answers: Answers, slow: str) -> None:
     begin_stream(client, answers)
     for i in range(2):

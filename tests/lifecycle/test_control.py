@@ -129,6 +129,7 @@ def test_a_reload_leaves_versions_alone_of_which_nothing_changed(tmp_path: Path)
     play(tmp_path, scenario)
 
 
+@pytest.mark.slow
 def test_the_earlier_copy_answers_what_it_took(tmp_path: Path) -> None:
     async def scenario(found: House) -> None:
         found.write("m", SLOW)
@@ -455,6 +456,7 @@ def test_files_that_are_not_loaded_leave_nothing(tmp_path: Path, temporary: Path
 # The end, and what is left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timeout", [0.0, 0.1])
 def test_the_end_does_not_wait_for_ever_for_what_unloads(tmp_path: Path, timeout: float) -> None:
     async def test() -> None:

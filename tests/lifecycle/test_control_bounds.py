@@ -76,6 +76,7 @@ def test_versions_that_were_unloaded_are_bounded(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
+@pytest.mark.slow
 def test_what_waiting_loads_hold_together_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brought, "MAX_CONTENT", 10_000)
 

@@ -70,6 +70,7 @@ def test_what_loads_and_what_does_not(tmp_path: Path, caplog: pytest.LogCaptureF
     assert "failed to load 'syntax': " in caplog.text
 
 
+@pytest.mark.slow
 def test_a_load_that_takes_long_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +228,7 @@ def test_what_was_accepted_is_answered_before_the_end(tmp_path: Path) -> None:
 
 
 # The time is measured.
+@pytest.mark.slow
 @pytest.mark.serial
 @pytest.mark.parametrize("timeout", [0.0, 0.1])
 def test_a_stuck_model_does_not_hold_the_end_up(tmp_path: Path, timeout: float) -> None:

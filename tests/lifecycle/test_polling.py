@@ -215,6 +215,7 @@ def test_a_version_that_failed_is_loaded_when_it_is_repaired(tmp_path: Path) -> 
     run(test())
 
 
+@pytest.mark.slow
 def test_requests_are_answered_while_models_follow(tmp_path: Path) -> None:
     async def test() -> None:
         async with polled(tmp_path) as house:
@@ -459,6 +460,7 @@ def test_a_change_that_takes_more_memory_than_there_is_says_so(tmp_path: Path) -
     run(test())
 
 
+@pytest.mark.slow
 def test_a_model_that_was_evicted_is_not_a_change(tmp_path: Path) -> None:
     async def test() -> None:
         async with polled(tmp_path, memory=MemorySettings(budget_bytes=100 << 30, demand_s=5)) as house:

@@ -369,6 +369,7 @@ def test_models_of_the_start_have_agents_too(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_the_end_does_not_wait_for_an_agent_that_never_returns(tmp_path: Path) -> None:
     """It unloads in a thread that nobody waits for longer than the end may take."""
     go_on = tmp_path / "go on"

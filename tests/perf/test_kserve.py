@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from naiad.perf.report.profile_export import write_profile_export
 from naiad.perf.results import LoadMode
 from naiad.testing import RunningServer, serving
 from support.perf_runs import measure, measure_level, run_command, windows
@@ -96,6 +98,7 @@ def test_batches_count_as_many_inferences(server: RunningServer, protocol: str) 
     assert level.inference_rate == pytest.approx(8 * level.merged.request_rate)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_schedule_is_kept(server: RunningServer, protocol: str) -> None:
     level = measure_level("-m", "id", "--request-rate-range", 200, "--request-count", 200, *target(server, protocol))
@@ -126,6 +129,7 @@ def test_tensors_as_json(server: RunningServer, words: tuple[str, ...], model: s
     assert dict(level.merged.errors) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_sequences_begin_end_and_keep_their_order(server: RunningServer, tmp_path: Path, protocol: str) -> None:
     # The model adds up, so an output is right only if all steps before it came first, and none of another sequence.
@@ -213,6 +217,7 @@ def test_hits_of_the_cache_are_counted(server: RunningServer, protocol: str) -> 
     assert found.cache_hit_ns > 0
 
 
+@pytest.mark.slow
 def test_a_search_under_a_latency_limit(server: RunningServer) -> None:
     # One instance that takes 5 ms: 4 in flight wait for at least 15 ms.
     words = ("--concurrency-range", "1:64:1", "-l", 12, *windows(200))
@@ -221,6 +226,7 @@ def test_a_search_under_a_latency_limit(server: RunningServer) -> None:
     assert 2 <= len(levels) <= 4
 
 
+@pytest.mark.slow
 def test_usage_of_the_server_by_its_metrics_and_by_its_pid(server: RunningServer) -> None:
     url = f"{server.host}:{server.metrics}/metrics"
     by_metrics = ("--collect-metrics", "--metrics-url", url, "--metrics-interval", 100)
@@ -239,6 +245,7 @@ def test_the_client_says_how_busy_it_is(server: RunningServer) -> None:
     assert client.cpu_us_per_request > 0
 
 
+@pytest.mark.slow
 def test_custom_intervals(server: RunningServer, tmp_path: Path) -> None:
     file = tmp_path / "intervals"
     file.write_text("2000\n6000\n")
@@ -266,6 +273,46 @@ def test_every_request_of_an_export(server: RunningServer, tmp_path: Path) -> No
     assert len(experiment["requests"][0]["request_inputs"]["INPUT0"]) == 16
 
 
+def exported(folder: Path, *words: object) -> list[dict[str, Any]]:
+    """The requests of the profile export of a run, without their times."""
+    file = folder / "out.json"
+    write_profile_export(measure(*words, "--profile-export-file", file), file)
+    (experiment,) = json.loads(file.read_text())["experiments"]
+    return [{"in": r["request_inputs"], "out": r["response_outputs"]} for r in experiment["requests"]]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "words"),
+    [
+        *((protocol, ()) for protocol in PROTOCOLS),
+        pytest.param("grpc", ("--client-workers", 2, "--concurrency-range", 2), marks=pytest.mark.slow),
+    ],
+)
+def test_an_export_has_what_came_back(
+    server: RunningServer, tmp_path: Path, protocol: str, words: tuple[object, ...]
+) -> None:
+    file = write_json(tmp_path, {"data": [{"INPUT0": ["ab", "c"]}, {"INPUT0": ["d", ""]}]})
+    given = ("-m", "text", "--input-data", file, "--request-count", 8, *words, *target(server, protocol))
+    found = exported(tmp_path, *given)
+    assert all(request["out"] == [{"OUTPUT0": request["in"]["INPUT0"]}] for request in found)
+    assert sorted(request["in"]["INPUT0"] for request in found) == [["ab", "c"]] * 4 + [["d", ""]] * 4
+
+
+def test_an_export_has_every_response(server: RunningServer, tmp_path: Path) -> None:
+    file = write_json(tmp_path, {"data": [{"IN": [7, 8, 9], "DELAY": [0, 0, 0], "WAIT": [1]}]})
+    words = ("--input-data", file, "--shape", "IN:3", "--shape", "DELAY:3", "--request-count", 2)
+    responses = [{"OUT": value, "IDX": number} for number, value in enumerate((7, 8, 9))]
+    found = exported(tmp_path, "-m", "repeat", *words, *target(server, "stream"))
+    assert [request["out"] for request in found] == [responses] * 2
+
+
+def test_an_export_of_expected_outputs_as_json(server: RunningServer, tmp_path: Path) -> None:
+    rows = [{"INPUT0": [1, 2, 3, 4]}]
+    file = write_json(tmp_path, {"data": rows, "validation_data": [{"OUTPUT0": [1, 2, 3, 4]}]})
+    words = ("--input-data", file, "--output-tensor-format", "json", "--request-count", 2, *target(server, "http"))
+    assert exported(tmp_path, "-m", "slow", *words) == [{"in": rows[0], "out": [{"OUTPUT0": [1, 2, 3, 4]}]}] * 2
+
+
 def test_the_report_of_the_command(server: RunningServer) -> None:
     code, out, errors = run_command("-m", "id", "--concurrency-range=1:2", *windows(100), *target(server, "http"))
     assert code == 0, errors
@@ -286,7 +333,7 @@ def test_models_that_a_model_calls_are_counted(server: RunningServer, protocol: 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_the_server_is_told_what_to_trace(server: RunningServer, protocol: str) -> None:
-    words = ("--trace-level", "TIMESTAMPS", "--trace-rate", 7, "--trace-count", 3, "--request-count", 5)
-    measure("-m", "slow", *words, *target(server, protocol))
+    words = ("--trace-level", "TIMESTAMPS", "--trace-rate", 7, "--trace-count", 3, "--log-frequency", 9)
+    measure("-m", "slow", *words, "--request-count", 5, *target(server, protocol))
     found = server.get("/v2/models/slow/trace/setting").json()
-    assert (found["trace_level"], found["trace_rate"]) == (["TIMESTAMPS"], "7")
+    assert (found["trace_level"], found["trace_rate"], found["log_frequency"]) == (["TIMESTAMPS"], "7", "9")

@@ -9,7 +9,8 @@ import pytest
 
 from naiad.perf.target.protocol import TargetError
 from naiad.testing import RunningServer, serving
-from support.certificates import Authority, new_authority
+from support.certificates import Authority, as_der, new_authority
+from support.perf_peer import peer
 from support.perf_runs import measure, measure_level
 from support.served_models import identity, write_model
 
@@ -67,3 +68,53 @@ def test_headers_are_sent(server: RunningServer) -> None:
     assert measure_level(*words, "-H", "x-key: secret").merged.requests == 20
     with pytest.raises(TargetError, match="HTTP 403"):
         measure(*words)
+
+
+# HTTPS
+
+HTTPS = ("-m", "known", "--request-count", 10)
+
+
+@pytest.mark.parametrize("form", ["PEM", "pkcs8", "sec1"])
+def test_a_client_with_a_certificate_over_https(authority: Authority, form: str) -> None:
+    own, client = authority.issue("server"), authority.issue("client")
+    words: tuple[object, ...] = ("--ssl-https-ca-certificates-file", authority.root)
+    if form != "PEM":
+        client = as_der(client, form)
+        words += ("--ssl-https-client-certificate-type", "DER", "--ssl-https-private-key-type", "DER")
+    words += ("--ssl-https-client-certificate-file", client.cert, "--ssl-https-private-key-file", client.key)
+    with peer(cert=own.cert, key=own.key, ca=authority.root) as address:
+        assert measure_level(*HTTPS, "-u", f"https://{address}", *words).merged.requests == 10
+        with pytest.raises(TargetError):
+            measure(*HTTPS, "-u", f"https://{address}", *words[:2])
+
+
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        (
+            ("--ssl-https-client-certificate-type", "DER"),
+            "'.*client.pem' is not in the form DER: it begins with b'-----BEGIN",
+        ),
+        (("--ssl-https-private-key-type", "DER"), "'.*client.key' is not in the form DER"),
+        ((), "cannot use the certificate '.*client.pem' with the key '.*root.pem'"),
+    ],
+)
+def test_wrong_files_of_a_client(authority: Authority, words: tuple[str, ...], match: str) -> None:
+    own = authority.issue("client")
+    key = own.key if words else authority.root
+    given = ("--ssl-https-client-certificate-file", own.cert, "--ssl-https-private-key-file", key)
+    with pytest.raises(TargetError, match=match):
+        measure(*HTTPS, "-u", "https://127.0.0.1:1", *given, *words)
+
+
+def test_what_is_not_verified(authority: Authority) -> None:
+    """The certificate of the authority itself names no host."""
+    with peer(cert=authority.own.cert, key=authority.own.key) as address:
+        words = (*HTTPS, "-u", f"https://{address}")
+        roots = ("--ssl-https-ca-certificates-file", authority.root)
+        for more, match in (((), "self-signed certificate"), (roots, "IP address mismatch")):
+            with pytest.raises(TargetError, match=f"the server's certificate is not trusted: .*{match}"):
+                measure(*words, *more)
+        assert measure_level(*words, *roots, "--ssl-https-verify-host", 0).merged.requests == 10
+        assert measure_level(*words, "--ssl-https-verify-peer", 0).merged.requests == 10

@@ -103,6 +103,7 @@ def test_request_rates_are_named() -> None:
     assert " 50.5 " in line
 
 
+@pytest.mark.slow
 def test_every_combination_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     served_models.write_model(tmp_path / "models", "x", served_models.identity("TYPE_FP32", "-1", 4))
     with serving(tmp_path / "log", "--model-repository", tmp_path / "models") as server:

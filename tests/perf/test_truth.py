@@ -33,6 +33,7 @@ def test_a_stall_costs_all_the_requests_that_were_due_meanwhile() -> None:
     assert found.percentile(50) < 20e6
 
 
+@pytest.mark.slow
 def test_the_first_second_keeps_its_schedule() -> None:
     with peer() as address:
         level = measure_level(*MODEL, address, "--request-rate-range", 200, "--request-count", 200)
@@ -41,6 +42,7 @@ def test_the_first_second_keeps_its_schedule() -> None:
     assert merged.duration_s == pytest.approx(1.0, abs=0.2)
 
 
+@pytest.mark.slow
 def test_no_request_is_dropped_when_the_server_is_slow() -> None:
     with peer(delay_ms=300) as address:
         level = measure_level(*MODEL, address, "--request-rate-range", 250, "--request-count", 250)
@@ -85,6 +87,7 @@ def test_a_request_count_sends_exactly_so_many() -> None:
     assert level.unstable_reason == ""
 
 
+@pytest.mark.slow
 def test_count_windows_end_when_they_have_enough() -> None:
     with peer(delay_ms=5) as address:
         words = ("--measurement-mode", "count_windows", "--measurement-request-count", 20)

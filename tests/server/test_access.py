@@ -288,6 +288,7 @@ def test_keys_and_restrictions_together(tmp_path: Path, models: Path) -> None:
             assert server.request("POST", "/v2/models/same/infer", b"{}", headers).status == status
 
 
+@pytest.mark.slow
 def test_a_key_file_that_cannot_be_used(tmp_path: Path, models: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("alice infer plain-key\n")

@@ -187,13 +187,20 @@ def stream(client: Client) -> Iterator[Stream]:
 
 def responses_of(client: Client, model: str) -> dict[str, Any]:
     """The statistics of responses, which are the same over both protocols."""
-    found = client.server.statistics(model)["response_stats"]
-    (other,) = client.grpc.get_inference_statistics(model, as_json=True)["model_stats"]
+    found: dict[str, Any] = {}
+    other: dict[str, Any] = {}
+
+    def are_of_one_moment() -> bool:
+        found.update(client.server.statistics(model)["response_stats"])
+        other.update(client.grpc.get_inference_statistics(model, as_json=True)["model_stats"][0])
+        return bool(client.server.statistics(model)["response_stats"] == found)
+
+    wait_until(are_of_one_moment, WAIT_S, "no response is counted between two looks at the statistics")
     for place, counted in other.get("response_stats", {}).items():
         for name, duration in counted.items():
             assert found[place][name]["count"] == int(duration.get("count", 0))
     assert set(found) == set(other.get("response_stats", {}))
-    return dict(found)
+    return found
 
 
 def counts(found: dict[str, Any], place: int) -> dict[str, int]:
@@ -594,6 +601,7 @@ def test_a_model_hears_that_its_caller_is_gone(client: Client, how: str) -> None
     wait_until(lambda: open_requests(client, "blocks") == 0, WAIT_S, "the request is over")
 
 
+@pytest.mark.slow
 def test_a_deadline_ends_the_responses(client: Client) -> None:
     caller = triton.InferenceServerClient(client.server.grpc_url)
     found: queue.Queue[tuple[Any, Any]] = queue.Queue()

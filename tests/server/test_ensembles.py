@@ -372,6 +372,7 @@ def _most_waiting(server: RunningServer, model: str) -> float:
     return most
 
 
+@pytest.mark.slow
 def test_no_more_requests_of_a_step_run_than_it_may(server: RunningServer) -> None:
     assert _most_waiting(server, "chain") > 0
     assert _most_waiting(server, "paced") == 0

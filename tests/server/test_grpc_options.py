@@ -133,6 +133,7 @@ def test_the_http_port_serves_grpc_beside_grpcio(tmp_path: Path, models: Path) -
 # Limits.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["naiad", "grpcio"])
 def test_messages_over_the_limit(tmp_path: Path, models: Path, transport: str) -> None:
     options = ("--grpc-max-input-size", "5000", "--grpc-transport", transport)

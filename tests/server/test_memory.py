@@ -345,6 +345,7 @@ def test_a_load_that_fails_is_not_tried_for_every_request(tmp_path: Path) -> Non
         assert served(server, "broken", PYTHON) == 1
 
 
+@pytest.mark.slow
 def test_a_model_that_somebody_unloaded_stays_away(tmp_path: Path) -> None:
     write_onnx(tmp_path / "models", "scales", 1)
     with server_of(tmp_path, EXPLICIT, "--load-on-demand-secs=20") as server:

@@ -66,6 +66,7 @@ def test_one_of_low_priority_that_waited_long_enough(server: RunningServer, mode
     assert [name for name, _ in found] == wanted
 
 
+@pytest.mark.slow
 def test_a_request_may_bring_a_timeout_where_there_is_none(server: RunningServer) -> None:
     """And is told at that time, while the model is busy; where it may not, its timeout says nothing."""
     for model, is_refused in (("timed", True), ("fixed", False)):

@@ -116,6 +116,7 @@ def secured(server: RunningServer, authority: Authority) -> Iterator[ssl.SSLSock
         yield secure
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_new_connections_get_the_new_certificate(
     tmp_path: Path, models: Path, authority: Authority, transport: str

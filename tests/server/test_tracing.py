@@ -271,6 +271,7 @@ def test_tensors_of_every_kind(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_each_request_of_a_batch_has_its_own_tensors(traced: RunningServer, tmp_path: Path) -> None:
     """Also those of a model on the loop; a request that failed has no outputs."""
     set_trace(traced, trace_level=["TIMESTAMPS", "TENSORS"], trace_rate="1")
@@ -292,6 +293,7 @@ def test_each_request_of_a_batch_has_its_own_tensors(traced: RunningServer, tmp_
     assert [t[0] for t in found[8:]] == ["TENSOR_QUEUE_INPUT", "TENSOR_BACKEND_OUTPUT", "TENSOR_QUEUE_INPUT"]
 
 
+@pytest.mark.slow
 def test_requests_that_are_answered_from_the_cache_are_traced(tmp_path: Path) -> None:
     """A model's own, those of an ensemble, and those of a step of one."""
     models, cached = tmp_path / "models", "response_cache { enable: true }"
@@ -333,6 +335,7 @@ def test_a_model_that_is_loaded_anew_is_traced_as_before(tmp_path: Path, models:
     assert [t["request_id"] for t in traces(tmp_path / "trace")] == ["x" * 1024]
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_written_costs_no_answer(traced: RunningServer, tmp_path: Path) -> None:
     (tmp_path / "trace").mkdir()
     set_trace(traced, trace_level=["TIMESTAMPS"], trace_rate="1")

@@ -473,6 +473,7 @@ def test_a_caller_that_leaves_takes_its_request_from_the_queue_with_a_shadow_too
         assert shadow(server, "slow")["in_flight"] == 0
 
 
+@pytest.mark.slow
 def test_restricted_routes_and_aliases_of_models(tmp_path: Path) -> None:
     folder = tmp_path / "models"
     write_onnx(folder, "scales", 2, parameter("route.alias.stable", 1))

@@ -44,6 +44,15 @@ class Authority:
         return Identity(cert, key)
 
 
+def as_der(identity: Identity, key_form: str) -> Identity:
+    """The same in the form DER, the key as ``pkcs8`` or as ``sec1``."""
+    found = Identity(identity.cert.with_suffix(".cert.der"), identity.key.with_suffix(f".{key_form}.der"))
+    _openssl("x509", "-in", identity.cert, "-outform", "DER", "-out", found.cert)
+    form = ("pkcs8", "-topk8", "-nocrypt") if key_form == "pkcs8" else ("ec",)
+    _openssl(*form, "-in", identity.key, "-outform", "DER", "-out", found.key)
+    return found
+
+
 def new_authority(folder: Path, name: str) -> Authority:
     """A new authority with its files in ``folder``; skips the test where ``openssl`` is missing."""
     if shutil.which("openssl") is None:

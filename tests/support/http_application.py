@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
@@ -107,6 +108,9 @@ class Answer:
                 size = output["parameters"]["binary_data_size"]
                 raw, rest = rest[:size], rest[size:]
                 elements = int(np.prod(output["shape"]))
+                flat = decode_bytes(raw, elements, "") if dtype.is_bytes else np.frombuffer(raw, dtype.numpy)
+            elif isinstance(output["data"], dict):
+                raw, elements = base64.b64decode(output["data"]["b64"], validate=True), int(np.prod(output["shape"]))
                 flat = decode_bytes(raw, elements, "") if dtype.is_bytes else np.frombuffer(raw, dtype.numpy)
             else:
                 values = [v.encode() for v in output["data"]] if dtype.is_bytes else output["data"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import signal
 import ssl
@@ -38,10 +39,15 @@ class Behaviour:
         fail_after: so many inference requests are answered before ``status`` counts.
         end_after: the process ends when so many inference requests have come.
         hang_up_after: from so many inference requests on, connections are closed in place of a response.
+        hang_up_at: the connection of the inference request with this number is closed in place of a response.
+        refuse_after: from so many inference requests on, new connections are refused.
+        mute_after: from so many inference requests on, none is answered.
+        break_tls_after: from so many inference requests on, bytes that are no TLS come in place of a response.
         garbage: inference responses are no HTTP.
         chunked: inference responses have no length.
         close: the connection ends with each inference response.
         cert, key: PEM files of TLS.
+        ca: PEM file of who vouches for clients, which then need a certificate.
     """
 
     def __init__(self, words: list[str]) -> None:
@@ -54,11 +60,16 @@ class Behaviour:
         self.fail_after = int(given.get("fail_after", 0))
         self.end_after = int(given.get("end_after", 0))
         self.hang_up_after = int(given.get("hang_up_after", 0))
+        self.hang_up_at = int(given.get("hang_up_at", 0))
+        self.refuse_after = int(given.get("refuse_after", 0))
+        self.mute_after = int(given.get("mute_after", 0))
+        self.break_tls_after = int(given.get("break_tls_after", 0))
         self.garbage = "garbage" in given
         self.chunked = "chunked" in given
         self.close = "close" in given
-        self.cert, self.key = given.get("cert"), given.get("key")
+        self.cert, self.key, self.ca = given.get("cert"), given.get("key"), given.get("ca")
         self.inferences = 0
+        self.listener: asyncio.Server | None = None
 
 
 class Exchange(asyncio.Protocol):
@@ -103,9 +114,16 @@ class Exchange(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         if behaviour.end_after and count > behaviour.end_after:
             signal.raise_signal(signal.SIGKILL)
-        if behaviour.hang_up_after and count > behaviour.hang_up_after:
+        if count == behaviour.hang_up_at or 0 < behaviour.hang_up_after < count:
             self.transport.abort()
             return
+        if behaviour.break_tls_after and count > behaviour.break_tls_after:
+            os.write(self.transport.get_extra_info("socket").fileno(), b"this is no record of TLS")
+            return
+        if behaviour.mute_after and count > behaviour.mute_after:
+            return
+        if behaviour.refuse_after and count > behaviour.refuse_after and behaviour.listener is not None:
+            behaviour.listener.close()
         # The first request is the one that the client waits for before it measures.
         if count == 2 and behaviour.stall_s:
             loop.call_later(behaviour.stall_after_s, stand_still, behaviour)
@@ -148,8 +166,12 @@ async def serve(behaviour: Behaviour) -> None:
     if behaviour.cert:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(behaviour.cert, behaviour.key)
+        if behaviour.ca:
+            context.load_verify_locations(behaviour.ca)
+            context.verify_mode = ssl.CERT_REQUIRED
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Exchange(behaviour), "127.0.0.1", 0, ssl=context, backlog=1024)
+    behaviour.listener = server
     print(server.sockets[0].getsockname()[1], flush=True)
     # Its end is noticed even if the test that started it is gone.
     await loop.run_in_executor(None, sys.stdin.read)

@@ -44,10 +44,11 @@ def started(*words: object) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
-    """Read the output up to a line that holds ``text``."""
-    assert process.stdout is not None
-    for line in process.stdout:
+def wait_for_line(process: subprocess.Popen[str], text: str, *, is_error: bool = False) -> None:
+    """Read the output, or what is written to standard error, up to a line that holds ``text``."""
+    stream = process.stderr if is_error else process.stdout
+    assert stream is not None
+    for line in stream:
         if text in line:
             return
     raise AssertionError(f"the output has no line with {text!r}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,8 +28,10 @@ class Behaviour:
         usage: whether the last event, or the whole response, counts the tokens: two for each word.
         fault: silent_end (a stream that ends without a mark), break (the connection breaks after a word), error (an
             event with an error after a word), garbage (an event that is no JSON), overload (429).
+        end_after: the process ends when so many requests have come.
         key: whether requests need ``KEY``.
         pieces: an event is sent in two writes.
+        history: a chat has to have all replies of this server in their places, between the messages of the user.
     """
 
     def __init__(self, given: list[str]) -> None:
@@ -38,8 +41,16 @@ class Behaviour:
         self.between_s = float(found.get("between_ms", 0)) / 1e3
         self.usage = "usage" in found
         self.fault = found.get("fault", "")
+        self.end_after = int(found.get("end_after", 0))
+        self.requests = 0
         self.key = "key" in found
         self.pieces = "pieces" in found
+        self.history = "history" in found
+
+    @property
+    def text(self) -> str:
+        """The whole answer."""
+        return "word " * self.words
 
 
 class RefusedError(Exception):
@@ -83,19 +94,34 @@ class Connection:
         if headers.get("content-type") != "application/json":
             raise RefusedError(415, "the content type is not application/json")
         request: dict[str, Any] = json.loads(body)
+        self.behaviour.requests += 1
+        if self.behaviour.end_after and self.behaviour.requests > self.behaviour.end_after:
+            signal.raise_signal(signal.SIGKILL)
         for name in ("model", PATHS[path]):
             if name not in request:
                 raise RefusedError(400, f"you must provide a {name} parameter")
         if request["model"] != "words":
             raise RefusedError(404, f"The model `{request['model']}` does not exist")
+        if self.behaviour.history:
+            self.check_history(request["messages"])
         if self.behaviour.fault == "overload":
             raise RefusedError(429, "Rate limit reached")
         return request
 
+    def check_history(self, messages: list[dict[str, str]]) -> None:
+        said, replies = messages[0::2], messages[1::2]
+        own = {"role": "assistant", "content": self.behaviour.text}
+        topics = {message["content"].partition(" ")[0] for message in said}
+        numbers = [message["content"].partition(" ")[2] for message in said]
+        if any(reply != own for reply in replies) or len(said) != len(replies) + 1 or len(topics) != 1:
+            raise RefusedError(400, f"the replies are not in their places: {messages}")
+        if numbers != [str(number) for number in range(len(said))]:
+            raise RefusedError(400, f"a turn is missing: {messages}")
+
     async def whole(self, chat: bool) -> None:
         behaviour = self.behaviour
         await asyncio.sleep(behaviour.first_s + behaviour.between_s * (behaviour.words - 1))
-        text = "word " * behaviour.words
+        text = behaviour.text
         choice = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
         answer: dict[str, Any] = {"id": "1", "choices": [{"index": 0, "finish_reason": "stop", **choice}]}
         if behaviour.usage:

@@ -73,6 +73,7 @@ def test_a_thread_of_the_models_own_waits(tmp_path: Path, freed_by: int) -> None
         assert len(seen) <= 2 if freed_by == p.CANCEL else len(seen) > 50
 
 
+@pytest.mark.slow
 def test_the_main_thread_waits_for_as_long_as_it_is_told(tmp_path: Path) -> None:
     with worker_of(write_execute(tmp_path, IN_EXECUTE), decoupled=True) as child:
         child.execute(1, [ASKS_FOR_NOTHING])

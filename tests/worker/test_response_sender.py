@@ -304,6 +304,7 @@ def test_a_decoupled_request_is_given_back(tmp_path: Path) -> None:
         assert [r.flags for r in responses] == [p.FLAG_FINAL | p.FLAG_EMPTY | p.FLAG_RESCHEDULE]
 
 
+@pytest.mark.slow
 def test_pings_are_answered_while_the_model_works(tmp_path: Path) -> None:
     body = f"""
     end = time.monotonic() + 0.8

@@ -225,6 +225,7 @@ def test_readiness(tmp_path: Path, kind: str, body: str, answer: Any) -> None:
             assert (frame.number, frame.json) == (number, expected)
 
 
+@pytest.mark.slow
 def test_readiness_beside_execute_and_one_check_at_a_time(tmp_path: Path) -> None:
     body = "time.sleep(0.3); return True"
     with worker_of(write_model(tmp_path, READY.format(kind="", body=body))) as child:
@@ -403,6 +404,7 @@ def test_a_reader_that_is_slow(tmp_path: Path) -> None:
                 assert (response.outputs["OUT"] == i).all()
 
 
+@pytest.mark.slow
 def test_an_idle_child_rests(tmp_path: Path) -> None:
     with worker_of(write_execute(tmp_path, DONE)) as child:
         child.run([ONE])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from ..field import batch_sizes, counts, east, inception, linear
 from ..figures import Figure
 from ..settings import Settings
 from . import (
@@ -20,6 +21,7 @@ from . import (
     grpc_perf_analyzer,
     grpc_unary,
     heavy,
+    json_base64,
     json_beside,
     json_pairs,
     large,
@@ -56,6 +58,7 @@ CASES: Mapping[str, Case] = {
     "growth": growth.measure,
     "errors_beside_good": mixed.measure,
     "json": json_pairs.json_pairs,
+    "json_b64": json_base64.json_base64,
     "json_beside": json_beside.json_beside,
     "bytes_beside": bytes_beside.bytes_beside,
     "grpc": grpc_unary.measure,
@@ -63,6 +66,7 @@ CASES: Mapping[str, Case] = {
     "grpc_perf_analyzer": grpc_perf_analyzer.measure,
     "grpc_growth": grpc_growth.measure,
     "perf_pairs": perf_proof.pairs,
+    "perf_pairs_delayed": perf_proof.delayed_pairs,
     "perf_cpu": perf_proof.cpu,
     "perf_latency": perf_proof.latency,
     "perf_large": perf_proof.large,
@@ -89,4 +93,9 @@ CASES: Mapping[str, Case] = {
     "reload": reload.measure,
     "load_beside": load_beside.measure,
     "load_rounds": load_rounds.measure,
+    "field_linear": linear.linear,
+    "field_inception": inception.inception_like,
+    "field_east": east.east_like,
+    "field_batch": batch_sizes.batch_sizes,
+    "field_counts": counts.instance_counts,
 }

@@ -43,7 +43,7 @@ def _delay(config: Path) -> None:
 
 
 def pairs(settings: Settings) -> Iterator[Figure]:
-    """Rate, p50 and p95 of both tools; nothing is pinned.
+    """Rate, p50 and p95 of both tools on the smallest model; nothing is pinned.
 
     Raises:
         CaseSkippedError: there is no perf_analyzer.
@@ -55,6 +55,16 @@ def pairs(settings: Settings) -> Iterator[Figure]:
             for concurrency in CONCURRENCIES:
                 taken = take_pairs(settings, tool, server, question, concurrency)
                 yield from _differences(f"perf_pairs_{protocol}_{concurrency}", taken)
+
+
+def delayed_pairs(settings: Settings) -> Iterator[Figure]:
+    """Rate, p50 and p95 of both tools on a model that takes 5 ms, so that the server, not the client, makes the rate.
+
+    Raises:
+        CaseSkippedError: there is no perf_analyzer.
+    """
+    tool = find_tool(settings)
+    with _served(settings, "perf-pairs-delayed") as server:
         for protocol in ("http", "grpc"):
             taken = take_pairs(settings, tool, server, Question("slow", SMALL, protocol), 1)
             yield from _differences(f"perf_pairs_{DELAY_MS}ms_{protocol}", taken)

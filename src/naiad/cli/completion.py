@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from naiad.cli import quickstart_options
 from naiad.cli.explain_options import FLAGS, OWN_OPTIONS
 from naiad.options import CHECK_OPTIONS, OPTIONS, Option
 from naiad.perf.options import OPTIONS as PERF_OPTIONS
@@ -52,6 +53,7 @@ _naiad() {
             check) COMPREPLY=($(compgen -W '@CHECK@' -- "$word")) ;;
             explain) COMPREPLY=($(compgen -W '@EXPLAIN@' -- "$word")) ;;
             perf) COMPREPLY=($(compgen -W '@PERF@' -- "$word")) ;;
+            quickstart) COMPREPLY=($(compgen -W '@QUICKSTART@' -- "$word")) ;;
             completion) ;;
             *) COMPREPLY=($(compgen -W '@SERVE@' -- "$word")) ;;
         esac
@@ -96,6 +98,7 @@ def _bash() -> str:
         .replace("@CHECK@", " ".join(_all_flags(CHECK_OPTIONS)))
         .replace("@EXPLAIN@", " ".join((*_all_flags(CHECK_OPTIONS), *OWN_OPTIONS)))
         .replace("@PERF@", " ".join(_perf_flags()))
+        .replace("@QUICKSTART@", " ".join(("--help", *quickstart_options.OPTIONS)))
         .replace("@SERVE@", " ".join(_all_flags(OPTIONS)))
         .replace("@SHELLS@", " ".join(SHELLS))
     )
@@ -129,9 +132,14 @@ def _fish_lines() -> Iterator[str]:
             for flag in _flags(option):
                 yield _fish_option(command, option, flag.removeprefix("--"))
     yield from map(_fish_perf_option, PERF_OPTIONS)
-    for flag, text in OWN_OPTIONS.items():
-        line = f"complete -c naiad -n '__fish_seen_subcommand_from explain' -l {flag[2:]} -d {shlex.quote(text)}"
-        yield line if flag in FLAGS else f"{line} -r"
+    yield from _fish_own_options("explain", OWN_OPTIONS, FLAGS)
+    yield from _fish_own_options("quickstart", quickstart_options.OPTIONS, quickstart_options.FLAGS)
+
+
+def _fish_own_options(command: str, options: Mapping[str, str], without_value: Collection[str]) -> Iterator[str]:
+    for flag, text in options.items():
+        line = f"complete -c naiad -n '__fish_seen_subcommand_from {command}' -l {flag[2:]} -d {shlex.quote(text)}"
+        yield line if flag in without_value else f"{line} -r"
 
 
 def _fish_perf_option(option: PerfOption) -> str:

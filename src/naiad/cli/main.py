@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 from naiad.version import __version__
@@ -15,6 +17,10 @@ COMMANDS = {
     "explain": (
         "naiad.cli.explain:explain",
         "show every field of a configuration: value, origin, meaning",
+    ),
+    "quickstart": (
+        "naiad.cli.quickstart:quickstart",
+        "write a model repository with the tutorials' models, without a network",
     ),
     "perf": ("naiad.cli.perf:perf", "measure a served model's rate and latencies"),
     "completion": ("naiad.cli.completion:completion", "print a script that completes these commands in a shell"),
@@ -42,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _fill_standard_descriptors()
     for variable, value in _QUIET.items():
         os.environ.setdefault(variable, value)
+    _hear_interrupts()
     try:
         code = _run(words)
         if sys.stdout is not None:  # it is None when the process was started with it closed
@@ -52,6 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     return code
+
+
+def _hear_interrupts() -> None:
+    """Let SIGINT interrupt every command. Shells start background jobs with the signal ignored."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _run(words: Sequence[str]) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from naiad.perf.options import EXIT_CODE, PerfOptionError, parse_perf, usage, wants_help, wants_version
+from naiad.cli.perf_errors import FAILED, refuse, unwritten
+from naiad.perf.options import PerfOptionError, parse_perf, usage, wants_help, wants_version
 from naiad.version import __version__
 
 if TYPE_CHECKING:
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
     from naiad.perf.run import PerfRun
     from naiad.perf.settings import PerfSettings
 
-FAILED: Final = 99
-"""What the process returns when the measurement failed: the reference's ``GENERIC_ERROR``."""
-
 
 def perf(argv: Sequence[str]) -> int:
-    """Measure a model's rate and latencies; returns the exit code."""
+    """Measure a model's rate and latencies, or look for its best configuration; returns the exit code."""
+    if argv and argv[0] == "advise":
+        from naiad.cli.perf_advise import advise
+
+        return advise(argv[1:])
     if wants_help(argv):
         print(usage(), end="")
         return 0
@@ -33,12 +35,7 @@ def perf(argv: Sequence[str]) -> int:
             return _compare(settings)
         return _sweep(settings, argv) if settings.sweep else _measure(settings, argv)[1]
     except PerfOptionError as error:
-        return _refuse(error)
-
-
-def _refuse(error: PerfOptionError) -> int:
-    print(f"{error}\nRun 'naiad perf --help' for the options.", file=sys.stderr)
-    return EXIT_CODE
+        return refuse(error)
 
 
 def _sweep(settings: PerfSettings, argv: Sequence[str]) -> int:
@@ -70,7 +67,7 @@ def _compare(settings: PerfSettings) -> int:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
     except OSError as error:
-        print(f"error: {_unwritten(error)}", file=sys.stderr)
+        print(f"error: {unwritten(error)}", file=sys.stderr)
         return FAILED
     return 0
 
@@ -89,7 +86,7 @@ def _measure(settings: PerfSettings, argv: Sequence[str]) -> tuple[PerfRun, int]
         run.run()
     except PerfOptionError as error:
         run.failure = str(error).removeprefix("Error: ")
-        return run, _refuse(error)
+        return run, refuse(error)
     except (TargetError, PerfInputError) as error:
         run.failure = str(error)
     progress.finish()
@@ -113,15 +110,11 @@ def _write_files(report: Report, settings: PerfSettings) -> str:
         if output.csv_file is not None:
             write_csv(report, settings, output.csv_file)
         if output.profile_export_file is not None:
-            write_profile_export(report, output.profile_export_file)
+            write_profile_export(report, output.profile_export_file, settings.target.endpoint)
         if output.json_file is not None:
             write_report(report, settings, output.json_file)
         if output.html_file is not None:
             write_html(report, settings, output.html_file)
     except OSError as error:
-        return _unwritten(error)
+        return unwritten(error)
     return ""
-
-
-def _unwritten(error: OSError) -> str:
-    return f"cannot write '{error.filename}': {error.strerror}"

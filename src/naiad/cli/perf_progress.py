@@ -75,6 +75,13 @@ class TextProgress(Progress):
         if self._view is not None:
             self._view.window_done(number, window, limit)
 
+    def stopping(self, in_flight: int) -> None:
+        """Say what a user who has pressed Ctrl-C waits for."""
+        if self._view is not None:
+            self._view.clear()
+        text = f"stopping: waiting for {in_flight} requests in flight; Ctrl-C again ends at once"
+        print(text, file=sys.stderr, flush=True)
+
     def level_done(self, result: LevelResult) -> None:
         """Print what a level found."""
         self._print(level_text(result, self._report, self._settings))

@@ -32,5 +32,8 @@ class Progress:
     def window_done(self, number: int, window: Window, limit: int) -> None:
         """The window ``number``, counted from 1, of at most ``limit`` is done."""
 
+    def stopping(self, in_flight: int) -> None:
+        """The user wants the run to end; so many requests are waited for first."""
+
     def level_done(self, result: LevelResult) -> None:
         """A level is done."""

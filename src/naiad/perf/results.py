@@ -75,6 +75,7 @@ class ClientUsage:
         loop_delay: how long an event that was ready waited until the generator took it.
         is_bottleneck: whether the figures say more about the generator than about the server.
         waited_cores: time in which it could have run while other programs had the processors, over time passed.
+        serves: whether the model ran in the generator's process, on the same event loop.
     """
 
     cpu_cores: float = 0.0
@@ -83,6 +84,7 @@ class ClientUsage:
     loop_delay: DurationHistogram = field(default_factory=DurationHistogram)
     is_bottleneck: bool = False
     waited_cores: float = 0.0
+    serves: bool = False
 
 
 @dataclass(slots=True)
@@ -220,6 +222,7 @@ class Report:
         is_async: whether requests were sent without waiting for the responses of earlier ones.
         is_decoupled: whether requests may have any number of responses.
         is_interrupted: whether the user stopped the run before its end.
+        instances: how many instances of the model the server runs; 0 when it does not say.
     """
 
     levels: list[LevelResult] = field(default_factory=list)
@@ -234,4 +237,5 @@ class Report:
     is_async: bool = False
     is_decoupled: bool = False
     is_interrupted: bool = False
+    instances: int = 0
     records: list[RequestRecord] = field(default_factory=list)

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import gc
-import signal
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
-from types import FrameType
-from typing import Any
 
 from naiad.perf.input.build import build_streams
+from naiad.perf.interrupts import Interrupts
 from naiad.perf.load.exported import exported_inputs
 from naiad.perf.load.host import sharpen_timers
 from naiad.perf.load.level import LevelRun, Stop
 from naiad.perf.load.loads import LoadFactory, encode_streams, timestamps_of
 from naiad.perf.load.observer import Observer
 from naiad.perf.load.search import search_levels, single_level
+from naiad.perf.load.sessions import check_sessions
 from naiad.perf.options import complete_settings
 from naiad.perf.placement import in_regions
 from naiad.perf.progress import Progress
 from naiad.perf.report.machine import machine_fingerprint
 from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Report, RequestRecord
-from naiad.perf.settings import PerfSettings
+from naiad.perf.settings import MeasureSettings, PerfSettings
 from naiad.perf.steps import ModelDescription
 from naiad.perf.target.metrics import MetricsTarget, find_metrics
 from naiad.perf.target.open import at_service, loop_of, opened
@@ -30,24 +30,34 @@ from naiad.perf.target.question import query
 from naiad.perf.workers.crew import Crew
 from naiad.perf.workers.messages import Prepare
 
-_FINITE = (LoadMode.FIXED_SCHEDULE, LoadMode.PERIODIC_CONCURRENCY)
+_FINITE = (LoadMode.FIXED_SCHEDULE, LoadMode.PERIODIC_CONCURRENCY, LoadMode.SESSION_CONCURRENCY)
 _SINGLE = (*_FINITE, LoadMode.CUSTOM_INTERVALS)
 
 
 class PerfRun:
     """One run of ``naiad perf``.
 
+    Args:
+        stop: asks for an end; by default the first Ctrl-C does.
+
     Attributes:
         report: what was found so far; complete when ``run`` has returned.
         failure: why the run ended early; empty when it did not.
     """
 
-    def __init__(self, settings: PerfSettings, progress: Progress | None = None, command: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        settings: PerfSettings,
+        progress: Progress | None = None,
+        command: Sequence[str] = (),
+        stop: Stop | None = None,
+    ) -> None:
         self.settings = at_service(settings)
         self.report = Report(command=tuple(command))
         self.failure = ""
         self._progress = progress or Progress()
-        self._stop = Stop()
+        self._takes_signals = stop is None
+        self._stop = stop or Stop()
 
     def run(self) -> Report:
         """Measure all levels.
@@ -63,7 +73,7 @@ class PerfRun:
             model = target.describe()
             self.settings = complete_settings(self.settings, model)
             # Before that a Ctrl-C ends the process, as there is nothing to print.
-            with _Interrupts(self._stop):
+            with Interrupts(self._stop) if self._takes_signals else nullcontext():
                 self._run(target, model)
         self.report.is_interrupted = self._stop.is_wanted
         return self.report
@@ -72,16 +82,19 @@ class PerfRun:
         settings = self.settings
         self._begin_report(target, model)
         streams = build_streams(settings.input, model, streams=1)
+        if settings.load.mode is LoadMode.SESSION_CONCURRENCY:
+            check_sessions(streams, int(settings.load.levels.start))
         with in_regions(settings.input, target, model, streams) as placed:
             encoded = encode_streams(target, placed.streams)
+            # Before the warm-up: what is wrong with the load is said before the first request.
+            factory = LoadFactory(settings, target, model, encoded, timestamps_of(placed.streams))
             self._warm_up(target, model, encoded)
             if settings.target.trace:
                 target.change_trace(settings.target.trace)
             metrics, note = self._find_metrics(model)
-            factory = LoadFactory(settings, target, model, encoded, timestamps_of(placed.streams))
             exported = None if settings.output.profile_export_file is None else exported_inputs(streams)
             job = Prepare(settings, tuple(placed.streams), placed.outputs, exported)
-            with Crew(settings, factory, job, is_streaming=target.is_streaming) as crew:
+            with Crew(settings, factory, job) as crew:
                 self._measure(crew, factory, target, metrics, note)
 
     def _begin_report(self, target: PerfTarget, model: ModelDescription) -> None:
@@ -91,6 +104,7 @@ class PerfRun:
         report.endpoint = target.endpoint
         report.is_async = bool(settings.target.is_async)
         report.is_decoupled = model.is_decoupled
+        report.instances = model.instances
         report.machine = machine_fingerprint()
         self._progress.began(report, settings)
 
@@ -169,45 +183,29 @@ class PerfRun:
                 self._stop,
                 is_single=bool(settings.measure.total_requests) or level.mode in _FINITE,
                 limit_ms=settings.load.latency_limit_ms,
+                first_ns=self.report.warmup_ns or 0,
             )
             result = run.run()
             records = load.recorder.records(len(self.report.levels))
-        self.failure = loop.failure or _only_errors(result)
+        self.failure = loop.failure or _why_empty(result, settings.measure, is_stopped=self._stop.is_wanted)
         return result, records
 
 
-def _only_errors(result: LevelResult) -> str:
-    """Why a level without any success failed."""
-    if result.merged.requests or not result.merged.errors:
+def _why_empty(result: LevelResult, settings: MeasureSettings, *, is_stopped: bool) -> str:
+    """Why a level has no success; empty if it has one, or if the user ended it."""
+    merged = result.merged
+    if merged.requests:
         return ""
-    (kind, cause), count = result.merged.errors.most_common(1)[0]
-    return f"all {result.merged.errors.total()} requests failed, {count} of them with {kind}: {cause}"
-
-
-class _Interrupts:
-    """The first Ctrl-C ends the run in order, the second one at once."""
-
-    def __init__(self, stop: Stop) -> None:
-        self._stop = stop
-        self._before: Any = None
-        self._is_set = False
-
-    def __enter__(self) -> None:
-        try:
-            self._before = signal.signal(signal.SIGINT, self._handle)
-            self._is_set = True
-        except ValueError:
-            # Not the main thread: whoever runs this there stops it otherwise.
-            self._is_set = False
-
-    def __exit__(self, *_: object) -> None:
-        if self._is_set:
-            signal.signal(signal.SIGINT, self._before)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._stop.is_wanted:
-            raise KeyboardInterrupt
-        self._stop.is_wanted = True
+    if merged.errors:
+        (kind, cause), count = merged.errors.most_common(1)[0]
+        return f"all {merged.errors.total()} requests failed, {count} of them with {kind}: {cause}"
+    if is_stopped or not result.windows:
+        return ""
+    length_s = settings.interval_ms / 1e3
+    return (
+        f"no response came within {len(result.windows)} windows of {length_s:g} s: make them longer with "
+        "--measurement-interval"
+    )
 
 
 def run_perf(settings: PerfSettings, progress: Progress | None = None, command: Sequence[str] = ()) -> Report:

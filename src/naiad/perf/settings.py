@@ -32,6 +32,8 @@ class TargetSettings:
         compression: none, gzip or deflate.
         headers: name and value, in the order of the options.
         request_parameters: typed parameters of every request.
+        tfserving_format: row, column or auto, which is row where all inputs have a batch dimension.
+        keeps_responses: whether responses are kept for an export; no option of its own.
         tls: the options of TLS by the words of their names, such as ``grpc_root_certifications_file``.
     """
 
@@ -49,9 +51,11 @@ class TargetSettings:
     tls: dict[str, str] = field(default_factory=dict)
     endpoint: str = ""
     model_signature_name: str = "serving_default"
+    tfserving_format: str = "auto"
     bls_composing_models: tuple[tuple[str, str], ...] = ()
     model_repository: Path | None = None
     trace: dict[str, str] = field(default_factory=dict)
+    keeps_responses: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,3 +178,17 @@ class PerfSettings:
     compare: tuple[Path, ...] = ()
     given: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AdviseSettings:
+    """What ``naiad perf advise`` is asked for.
+
+    Attributes:
+        perf: how requests are made and sent, and the length of a window; ``load.latency_limit_ms`` is the latency that
+            the advice has to keep.
+        rounds: how often each configuration is measured.
+    """
+
+    perf: PerfSettings
+    rounds: int

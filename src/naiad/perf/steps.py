@@ -29,6 +29,7 @@ class ModelDescription:
     Attributes:
         max_batch_size: 0 when tensors have no batch dimension.
         composing: the models of the steps of an ensemble, in the order of the steps.
+        instances: how many instances the server runs; 0 when it does not say.
     """
 
     name: str
@@ -40,6 +41,7 @@ class ModelDescription:
     is_decoupled: bool = False
     has_response_cache: bool = False
     composing: tuple[ModelDescription, ...] = ()
+    instances: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class Step:
         timestamp_ms: when a fixed schedule sends it, counted from the start.
         payload: the body as JSON text, for services whose requests are not tensors.
         session_id: the conversation that it belongs to; the steps of one session are a stream of their own.
-        delay_ms: how long it waits after the last response of the step before it.
+        delay_ms: how long its session rests after its response.
     """
 
     inputs: tuple[TensorValue, ...]

@@ -104,6 +104,7 @@ def test_a_model_file_of_a_newer_xgboost_is_ubjson(tmp_path: Path) -> None:
     assert 'xgboost.model is XGBoost UBJSON; write model_type: "xgboost_ubj"' in text
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_treelite(tmp_path: Path) -> None:
     booster = xgboost_model("multi:softprob", THREE, num_class=3)
     booster.save_model(tmp_path / "xgboost.json")

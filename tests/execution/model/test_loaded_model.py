@@ -475,6 +475,7 @@ def test_cancelling_the_last_request_drains() -> None:
 
 
 # The time is measured.
+@pytest.mark.slow
 @pytest.mark.serial
 def test_closing_with_stuck_instances_takes_the_time_limit_once() -> None:
     gate = Gate()

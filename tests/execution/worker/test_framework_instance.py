@@ -175,6 +175,7 @@ def test_large_tensors_and_many_shapes(repository: Path, way: str) -> None:
     play(repository, test)
 
 
+@pytest.mark.slow
 def test_more_shapes_than_are_remembered(repository: Path) -> None:
     write_rowdy(repository, "process")
 
@@ -308,6 +309,7 @@ def test_a_killed_process_fails_what_it_held_and_comes_back(repository: Path, wa
     play(repository, test)
 
 
+@pytest.mark.slow
 def test_all_instances_of_a_shared_process_come_back_into_one(repository: Path) -> None:
     for name in "abc":
         write_rowdy(repository, "shared", name)

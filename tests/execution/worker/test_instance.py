@@ -77,6 +77,7 @@ def test_prints_a_lot_while_it_starts(tmp_path: Path) -> None:
     play(tmp_path, test, methods, **{"stub-timeout-seconds": "8"})
 
 
+@pytest.mark.slow
 def test_closed_stdout_costs_nothing(tmp_path: Path) -> None:
     async def test(model: Any) -> None:
         submit(model, caller := Caller(2))
@@ -133,6 +134,7 @@ def test_rescheduled_when_decoupled(tmp_path: Path) -> None:
     play(tmp_path, test, methods, "model_transaction_policy { decoupled: true }")
 
 
+@pytest.mark.slow
 def test_crash_loop_answers_what_waits(tmp_path: Path) -> None:
     async def test(model: Any) -> None:
         (tmp_path / "broken").touch()

@@ -218,6 +218,7 @@ def test_many_open_requests_are_given_up_at_once(tmp_path: Path) -> None:
     play(tmp_path, test, methods.replace("COUNT", str(count)), more)
 
 
+@pytest.mark.slow
 def test_forms_with_long_parameters_are_not_all_kept(tmp_path: Path) -> None:
     async def test(model: Any) -> None:
         for n in range(20):

@@ -55,6 +55,7 @@ def test_only_a_batch_that_still_runs_is_late() -> None:
     run(main())
 
 
+@pytest.mark.slow
 def test_all_requests_of_the_batch_are_told(tmp_path: Path) -> None:
     write_model(tmp_path, SLEEPS, BATCHING)
 
@@ -79,6 +80,7 @@ def test_all_requests_of_the_batch_are_told(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.slow
 def test_requests_beside_the_late_batch_are_told_why_their_process_ended(tmp_path: Path) -> None:
     """In decoupled mode a request may outlive its batch."""
     methods = """

@@ -233,6 +233,7 @@ def test_draining_gives_up_after_its_time(loop: str) -> None:
     run(test(), loop)
 
 
+@pytest.mark.slow
 def test_the_sweep_runs_by_itself() -> None:
     async def test() -> None:
         clock = ManualClock()

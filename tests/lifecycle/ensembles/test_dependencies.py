@@ -58,6 +58,7 @@ def test_members_of_before_are_forgotten_with_their_last_request(tmp_path: Path)
     play(tmp_path, test)
 
 
+@pytest.mark.slow
 def test_a_request_that_is_refused_is_not_waited_for_by_the_cache(tmp_path: Path) -> None:
     budget = RequestBudget(max_per_model=1)
 

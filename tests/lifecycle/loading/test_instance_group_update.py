@@ -322,6 +322,7 @@ def test_a_new_process_that_fails_changes_nothing(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_instances_that_leave_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_place, "MAX_LEAVING", 1)
     monkeypatch.setattr(in_place, "END_S", 0.01)

@@ -312,6 +312,7 @@ def test_a_sample_that_fails_fails_the_load(tmp_path: Path, methods: str, text: 
     assert text in found
 
 
+@pytest.mark.slow
 def test_a_sample_that_takes_too_long_fails_the_load(tmp_path: Path) -> None:
     limit = 'parameters { key: "execute-timeout-seconds" value { string_value: "1" } }'
     found = problem(tmp_path, limit + sample(), "\ndef execute(self, requests):\n    time.sleep(60)\n")

@@ -132,6 +132,7 @@ def test_a_load_waits_for_the_memory_of_what_still_answers(tmp_path: Path) -> No
     run(scenario())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_storm_of_requests_loads_and_unloads_keeps_to_the_budget_and_loses_nothing(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
@@ -175,6 +176,7 @@ def test_a_storm_of_requests_loads_and_unloads_keeps_to_the_budget_and_loses_not
     run(scenario())
 
 
+@pytest.mark.slow
 def test_no_member_of_an_ensemble_goes_while_that_is_loaded(tmp_path: Path) -> None:
     """Idle is told after a second here; the last member takes longer than that to load, and so does the whole."""
 
@@ -212,6 +214,7 @@ def test_a_member_that_is_seldom_needed_stays_while_its_ensemble_is_asked(tmp_pa
     run(scenario())
 
 
+@pytest.mark.slow
 def test_no_model_goes_before_the_start_is_over(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with house(tmp_path, memory=MemorySettings(idle_s=1)) as found:
@@ -225,6 +228,7 @@ def test_no_model_goes_before_the_start_is_over(tmp_path: Path) -> None:
     run(scenario())
 
 
+@pytest.mark.slow
 def test_idle_models_go_unless_they_are_pinned_or_run(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with house(tmp_path, memory=MemorySettings(idle_s=1, demand_s=5)) as found:
@@ -272,6 +276,7 @@ def test_a_model_that_is_being_copied_is_loaded_once_it_lies_still(tmp_path: Pat
     run(scenario())
 
 
+@pytest.mark.slow
 def test_a_load_that_waits_for_files_to_lie_still_is_given_up_when_its_model_is_unloaded(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with house(tmp_path, memory=MemorySettings(demand_s=30)) as found:
@@ -338,6 +343,7 @@ def test_waiting_is_bounded_in_number_and_in_bytes_and_leaves_nothing() -> None:
     run(scenario())
 
 
+@pytest.mark.slow
 def test_a_load_that_waits_for_room_is_given_up_when_its_model_is_unloaded(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with house(tmp_path, memory=MemorySettings(budget_bytes=100 * GB)) as found:

@@ -104,6 +104,7 @@ def test_members_that_do_not_fit_together_are_refused_soon_and_hold_nothing(tmp_
     run(scenario())
 
 
+@pytest.mark.slow
 def test_a_large_load_that_came_first_does_not_stand_in_the_way_of_what_it_waits_for(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with house(tmp_path, memory=BUDGET) as found:

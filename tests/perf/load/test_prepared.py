@@ -48,6 +48,7 @@ def test_connections_are_closed_where_a_request_asks_for_it() -> None:
     assert (found.requests, dict(found.errors)) == (30, {})
 
 
+@pytest.mark.slow
 def test_a_rate_is_kept_however_long_responses_take() -> None:
     with peer(delay_ms=100) as address:
         found = send_at_rate(address, INFER, 100, 50, 2, LIMIT_S)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from naiad.perf.options import PerfOptionError, parse_perf
+from naiad.perf.options.table import BY_LETTER, BY_NAME
 from support.perf_analyzer import found_tool, run_tool
 
 pytestmark = pytest.mark.slow
@@ -159,3 +161,13 @@ def test_both_refuse_with_the_same_text(tool: str, words: str) -> None:
         parse_perf(line, {})
     first = str(caught.value).splitlines()[0].removeprefix("Error: ")
     assert f": {first}\n" in said
+
+
+def test_every_option_of_the_original_is_known(tool: str) -> None:
+    """Those that it lists in its help text."""
+    synopsis = run_tool([tool, "--help"]).stderr.partition("==== OPTIONS ====")[0]
+    names = set(re.findall(r"--([a-z][a-z-]+)", synopsis))
+    letters = set(re.findall(r"^\t-([a-zA-Z])\b", synopsis, re.MULTILINE)) | set(re.findall(r"\(-([a-z])\)", synopsis))
+    assert len(names) > 50 and len(letters) > 10
+    assert names - BY_NAME.keys() - {"help", "version"} == set()
+    assert letters - BY_LETTER.keys() == set()

@@ -136,6 +136,7 @@ AS_THE_REFERENCE = {
     "--service-kind openai --input-data data.json --endpoint v1": (
         "Only async mode is currently supported for OpenAI service-kind"
     ),
+    f"{OPENAI} {GRPC}": "perf_analyzer does not support gRPC protocol with OpenAI endpoints",
     f"{OPENAI} -b 2": "Batching is not currently supported with OpenAI service-kind",
     "--collect-metrics --service-kind torchserve --input-data data.json": (
         "Server-side metric collection is only supported with Triton client backend."
@@ -235,9 +236,11 @@ OWN = {
         "Failed to parse --service-kind. 'dynamic_grpc' is not supported by naiad perf, which has no client for other "
         "gRPC services. The available options are 'triton', 'in_process', 'openai', 'tfserving', or 'torchserve'."
     ),
-    f"--service-kind tfserving {GRPC}": (
-        "naiad perf supports only http protocol for TensorFlow Serving. Leave out -i grpc, and name its port for REST "
-        "(8501) with -u."
+    f"--service-kind torchserve --input-data data.json {GRPC}": (
+        "perf_analyzer does not support gRPC protocol with TorchServe"
+    ),
+    "--service-kind torchserve --input-data data.json -b 2": (
+        "-b needs to be 1 for torchserve: a request holds one file, and the server makes the batches."
     ),
     "--service-kind tfserving --shared-memory system": (
         "--shared-memory is only supported with --service-kind=triton and in_process, found tfserving."
@@ -428,6 +431,19 @@ def test_a_process_that_is_not_there() -> None:
         ),
         ("--request-distribution poisson", "--request-distribution has no effect without --request-rate-range"),
         ("--verbose-csv", "--verbose-csv has no effect without -f"),
+        (
+            "--model-signature-name a",
+            "--model-signature-name has no effect: it belongs to --service-kind=tfserving",
+        ),
+        (
+            "--service-kind tfserving --input-tensor-format json",
+            "--input-tensor-format has no effect: --service-kind=tfserving has nothing of the kind",
+        ),
+        ("--tfserving-format row", "--tfserving-format has no effect: it belongs to --service-kind=tfserving"),
+        (
+            f"--service-kind tfserving {GRPC} --tfserving-format row",
+            "--tfserving-format has no effect over gRPC, where requests hold whole tensors",
+        ),
         (
             "--service-kind in_process --model-repository . --client-workers 2",
             "--client-workers has no effect with --service-kind=in_process: the model runs in this process alone",

@@ -369,6 +369,13 @@ def test_the_largest_part_of_the_latency(server: object, start: str) -> None:
     assert remedy.startswith("  Usual remedy: ")
 
 
+def test_a_model_in_this_process_waits_for_no_network() -> None:
+    client = ClientUsage(serves=True)
+    part, remedy = findings(level(1, window(LATENCIES, server=parts(request=20, queue=5, infer=5), client=client)))
+    assert part == "Largest part: event loop, 204 of 249 usec (82%)"
+    assert "take turns on one event loop" in remedy
+
+
 def test_what_the_client_itself_needs() -> None:
     quick = parts(request=50, queue=10, infer=10)
     slow = window(LATENCIES, send_ns=15_000_000, wait_ns=5_000_000, server=quick)
@@ -406,6 +413,58 @@ def test_whether_batching_gained(levels: list[LevelResult], line: str) -> None:
     assert f"  {line}\n" in report_text(report(*levels), PerfSettings())
 
 
+def working(value: float, rate: float, infer: float, rows: int = 1) -> LevelResult:
+    """A level of 10 s whose executions took ``infer`` microseconds each, for so many requests a second."""
+    requests = int(rate * 10)
+    server = parts(requests=requests, executions=requests // rows, given=0, infer=infer, output=0)
+    return level(value, window([infer] * requests, 10, server=server))
+
+
+@pytest.mark.parametrize(
+    ("levels", "instances", "line"),
+    [
+        (
+            [working(1, 90, 10_000), working(4, 190, 10_400)],
+            2,
+            "Instances: a second instance gains: 1.90 times the inferences of one: an execution takes 10.0 ms alone"
+            " (Concurrency: 1), and 10.4 ms with 2.0 at a time (Concurrency: 4)",
+        ),
+        (
+            [working(1, 90, 10_000), working(4, 100, 19_900)],
+            2,
+            "Instances: a second instance gains nothing here: an execution takes 10.0 ms alone (Concurrency: 1), and"
+            " 19.9 ms with 2.0 at a time (Concurrency: 4)",
+        ),
+        (
+            [working(1, 90, 10_000), working(8, 380, 10_000)],
+            4,
+            "Instances: 4 instances gain: 3.80 times the inferences",
+        ),
+        ([working(1, 90, 10_000)], 2, "Instances: 2, of which 0.9 were busy at most, on average; more in flight would"),
+        ([working(4, 190, 10_000)], 2, "Instances: 2; a level with one request in flight would show what they gain"),
+        (
+            [working(1, 90, 10_000), working(64, 800, 10_000, rows=4)],
+            2,
+            "Instances: 2; their batches differ from level to level, so these figures cannot tell what they gain: naiad"
+            " perf advise tries it",
+        ),
+        (
+            [working(1, 50, 10_000), working(4, 99, 10_000)],
+            1,
+            "Instances: 1, busy for 99% of the time (Concurrency: 4); naiad perf advise tries a second one",
+        ),
+    ],
+)
+def test_what_instances_gained(levels: list[LevelResult], instances: int, line: str) -> None:
+    assert f"  {line}" in report_text(report(*levels, instances=instances), PerfSettings())
+
+
+@pytest.mark.parametrize(("rate", "instances"), [(50, 1), (190, 0)])
+def test_nothing_is_said_of_instances_that_are_idle_or_unknown(rate: float, instances: int) -> None:
+    text = report_text(report(working(4, rate, 10_000), instances=instances), PerfSettings())
+    assert "Instances:" not in text
+
+
 def test_conclusions() -> None:
     busy = ClientUsage(cpu_cores=1, is_bottleneck=True)
     found = report(
@@ -418,7 +477,7 @@ def test_conclusions() -> None:
     text = report_text(found, PerfSettings()).partition("Conclusions:\n")[2].partition("\n\n")[0]
     assert text.splitlines() == [
         "  First response: 95.4 s after its request; it is in no window",
-        "  Most inferences: 100 a second at Concurrency: 2, p99 298 usec",
+        "  Most inferences: 100 a second at Concurrency: 2, p99 298 usec; Concurrency: 4 had 200, but was unstable",
         "  Unstable: Concurrency: 4; longer windows (--measurement-interval) settle more",
         "  The client was the bottleneck: Concurrency: 2; the server can do more than these figures",
         "  The run was interrupted: levels are missing",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import h2.config
 import h2.connection
@@ -15,6 +17,9 @@ import h2.settings
 import pytest
 
 from naiad.config.messages import message_class
+from naiad.perf.input.build import build_streams
+from naiad.perf.options import parse_perf
+from naiad.perf.target.open import open_target
 from naiad.perf.target.protocol import TargetError
 from naiad.testing import RunningServer, serving
 from support.perf_runs import measure, measure_level, windows
@@ -116,6 +121,9 @@ class Http2Server:
             peer.send_headers(stream, [(":status", "200"), ("grpc-status", "12")], end_stream=True)
 
     def close(self) -> None:
+        """Take no further connection."""
+        if self.listener.fileno() < 0:
+            return
         # A shutdown wakes the thread; to close alone does not.
         with self.listener:
             self.listener.shutdown(socket.SHUT_RDWR)
@@ -172,6 +180,25 @@ def test_a_server_without_a_header_table() -> None:
         assert run(server) == {}
 
 
+def test_parameters_of_requests() -> None:
+    """As protobuf's own library reads them."""
+    words = (
+        "--request-parameter",
+        "a:7:int",
+        "--request-parameter",
+        "b:true:bool",
+        "--request-parameter",
+        "c:d:string",
+    )
+    with http2_server(lambda peer, stream, number: respond(peer, stream)) as server:
+        settings = parse_perf(["-m", "m", "-i", "grpc", "-u", server.url, *words], {})
+        target = open_target(settings)
+        (stream,) = build_streams(settings.input, target.describe())
+        request: Any = target.encode(stream.steps[0], 0).plain
+    found = message_class("ModelInferRequest").FromString(request.message[5:]).parameters
+    assert (found["a"].int64_param, found["b"].bool_param, found["c"].string_param) == (7, True, "d")
+
+
 def test_failures_have_the_name_and_the_text_of_their_status() -> None:
     def behave(peer: h2.connection.H2Connection, stream: int, number: int) -> None:
         status = [("grpc-status", "8"), ("grpc-message", "no%20room")]
@@ -204,6 +231,28 @@ def test_a_server_that_asks_for_a_new_connection_loses_nothing() -> None:
     with http2_server(behave) as server:
         assert run(server) == {}
         assert server.connections > 5
+
+
+def test_an_open_loop_goes_on_when_further_connections_are_refused() -> None:
+    """A connection has 16 calls. Those that need another one fail until the first ones are answered, 0.3 s later."""
+    held: list[int] = []
+
+    def behave(peer: h2.connection.H2Connection, stream: int, number: int) -> None:
+        if not 2 <= number <= 17:
+            respond(peer, stream)
+            return
+        held.append(stream)
+        if number == 2:
+            server.close()
+        if number == 17:
+            time.sleep(0.3)
+            for each in held:
+                respond(peer, each)
+
+    with http2_server(behave) as server:
+        found = run(server, "--request-rate-range", 50)
+    assert found.keys() == {("cannot connect", "Connection refused")}
+    assert 5 <= found["cannot connect", "Connection refused"] <= 34
 
 
 def test_a_call_that_ends_without_a_message() -> None:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from backends.test_repeat_and_square import DECOUPLED, REPEAT
+from naiad.perf.report.profile_export import write_profile_export
 from naiad.perf.results import Window
 from naiad.perf.target.protocol import TargetError
 from naiad.perf.target.services.generated_text import ChatStream, CompletionStream, GeneratedStream, output_counter
 from naiad.testing import RunningServer, serving
-from support.perf_runs import measure_level, run_command
+from support.perf_runs import measure, measure_level, run_command
 from support.served_models import write_model
 from support.text_peer import text_peer
 
@@ -127,17 +128,50 @@ def test_what_cannot_be_measured(tmp_path: Path, payload: dict[str, Any], words:
         window_of(address, data(tmp_path, payload), *words)
 
 
-@pytest.mark.parametrize("kind", ["tfserving", "torchserve"])
-def test_services_without_a_client_are_refused(chat: Path, kind: str) -> None:
-    with pytest.raises(TargetError, match=f"--service-kind={kind} is read, but naiad perf has no client"):
-        measure_level("-m", "words", "--service-kind", kind, "--input-data", chat)
-
-
+@pytest.mark.slow
 def test_an_open_loop(chat: Path) -> None:
     with text_peer(first_ms=50) as address:
         window = window_of(address, chat, *CHAT, "--streaming", "--request-rate-range", 20, requests=20)
     assert (window.requests, window.responses, window.errors) == (20, 60, {})
     assert window.duration_s >= 19 / 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("--concurrency-range", 4), ("--request-rate-range", 20)])
+def test_several_processes_read_streams(chat: Path, words: tuple[object, ...]) -> None:
+    with text_peer("usage", words=4, first_ms=20, between_ms=5) as address:
+        window = window_of(address, chat, *CHAT, "--streaming", "--client-workers", 2, *words, requests=20)
+    assert (window.requests, window.responses, window.output_tokens, window.errors) == (20, 80, 160, {})
+    assert (window.first_response.count, window.between_responses.count) == (20, 60)
+    assert window.first_response.least >= 20 * MS
+    assert window.between_responses.total >= 0.9 * 60 * 5 * MS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [(), ("--streaming",), ("--streaming", "--client-workers", 2)])
+def test_a_server_that_ends(chat: Path, words: tuple[object, ...]) -> None:
+    given = (*CHAT, *words, "--concurrency-range", 2, "-p", 200, "-r", 99, "-s", 0.001)
+    with text_peer(first_ms=2, end_after=100) as address:
+        code, _, errors = run_command(*words_of(address, chat, *given))
+    assert (code, errors) == (99, f"error: cannot connect to {address}: Connection refused\n")
+
+
+@pytest.mark.parametrize("words", [(), ("--streaming",)])
+def test_an_export_has_the_payload_and_what_came_back(chat: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    file = tmp_path / "out.json"
+    with text_peer(words=2) as address:
+        given = words_of(address, chat, *CHAT, *words, "--request-count", 2, "--profile-export-file", file)
+        write_profile_export(measure(*given), file, "v1/chat/completions")
+    found = json.loads(file.read_text())
+    assert (found["service_kind"], found["endpoint"]) == ("openai", "v1/chat/completions")
+    for request in found["experiments"][0]["requests"]:
+        assert json.loads(request["request_inputs"]["payload"])["messages"] == MESSAGES
+        texts = [output["response"] for output in request["response_outputs"]]
+        if words:
+            events = [json.loads(text.removeprefix("data: ")) for text in texts]
+            assert [event["choices"][0]["delta"] for event in events] == [{"content": "word "}] * 2
+        else:
+            assert [json.loads(text)["choices"][0]["message"]["content"] for text in texts] == ["word word "]
 
 
 @pytest.mark.slow

@@ -140,6 +140,7 @@ def test_a_start_without_the_server(web: WebFolder, tmp_path: Path, caplog: pyte
         obtain("models:/iris/1", tmp_path)
 
 
+@pytest.mark.slow
 def test_files_in_a_bucket(
     web: WebFolder, tracking: Tracking, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

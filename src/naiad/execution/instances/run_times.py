@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from statistics import median
 from time import monotonic
 from typing import Final
 
@@ -34,6 +33,9 @@ class RunTimes:
         Raises:
             StatisticsError: nothing was measured.
         """
+        # Imported here: it brings decimal and fractions, of which no other server has a need.
+        from statistics import median
+
         return median(self.seconds)
 
     def take(self, sample: str, run: Callable[[], Sequence[str]]) -> None:

@@ -13,7 +13,10 @@ from naiad.wire.v2.plan import InferPlan
 Plan = TypeVar("Plan", bound=InferPlan[Any])
 
 RESERVED: Final = frozenset(
-    ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output")
+    (
+        *("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers"),
+        *("binary_data_output", "binary_data_encoding"),
+    )
 )
 """Parameters that the server itself reads."""
 RESERVED_PREFIX: Final = "triton_"

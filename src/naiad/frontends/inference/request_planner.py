@@ -112,6 +112,7 @@ class Planner(Generic[_Plan]):
                 {n: spec.outputs[n].dtype for n in names},
                 {n: requested.get(n, header.binary_default) if requested else header.binary_default for n in names},
                 _classes(spec, {o.name: o.classification for o in wanted if o.classification}),
+                _base64_outputs(header, names),
             ),
             inputs,
             size,
@@ -134,6 +135,13 @@ def _regions(spec: ModelSpec, header: InferHeader) -> RegionOptions | None:
         inputs.append(RegionInput(given.name, given.dtype, given.shape, given.elements, given.region))
     outputs = {o.name: o.region for o in header.outputs or () if o.region is not None}
     return RegionOptions(tuple(inputs), tuple(outputs.items())) if inputs or outputs else None
+
+
+def _base64_outputs(header: InferHeader, names: tuple[str, ...]) -> frozenset[str]:
+    """The outputs, of those with these ``names``, that the caller wants as base64 text."""
+    if header.outputs is None:
+        return frozenset(names) if header.base64_default else frozenset()
+    return frozenset(output.name for output in header.outputs if output.base64)
 
 
 def _has_long_names(regions: RegionOptions | None) -> bool:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from naiad.perf.load.load import Load, clock
+from collections import deque
+from typing import Final
+
+from naiad.perf.load.load import NEVER_NS, Load, clock
 from naiad.perf.load.source import RequestSource
 from naiad.perf.measure.recorder import Recorder
 from naiad.perf.target.loop import EpollLoop
-from naiad.perf.target.protocol import PerfTarget, Place, Problem
+from naiad.perf.target.protocol import UNREACHED, PerfTarget, Place, Problem
+
+REST_NS: Final = 100_000_000
+"""How long a place rests whose last requests did not reach the server."""
 
 
 class ClosedLoop(Load):
@@ -29,6 +35,8 @@ class ClosedLoop(Load):
         self._total = total
         self._left = total if total else 1 << 62
         self._waiting_for_first: set[Place] = set()
+        self._unreached_places: set[Place] = set()
+        self._resting: deque[tuple[int, Place]] = deque()
         self._places = self._open_places(concurrency)
 
     def begin(self, now_ns: int) -> None:
@@ -51,6 +59,11 @@ class ClosedLoop(Load):
         self._note_end(place, now_ns, problem)
         if self._waiting_for_first:
             self._waiting_for_first.discard(place)
+        if problem is None:
+            if self._unreached_places:
+                self._unreached_places.discard(place)
+        elif problem[0] in UNREACHED and self._rests(place, now_ns):
+            return
         if self.is_running and self._left > 0 and not self._loop.failure:
             self._left -= 1
             self._start(place, now_ns, now_ns)
@@ -58,6 +71,24 @@ class ClosedLoop(Load):
             self.in_flight -= 1
             if not self.is_running:
                 self._end_sequence(place, now_ns)
+
+    def _rests(self, place: Place, now_ns: int) -> bool:
+        """Let a place rest that did not reach the server twice in a row: it would do nothing but fail."""
+        if place not in self._unreached_places or not self.is_running:
+            self._unreached_places.add(place)
+            return False
+        self.in_flight -= 1
+        self._resting.append((now_ns + REST_NS, place))
+        return True
+
+    def pump(self, now_ns: int) -> int:
+        """Go on where a rest is over; returns when the next one is."""
+        resting = self._resting
+        while resting and resting[0][0] <= now_ns:
+            _, place = resting.popleft()
+            if self.is_running and self._left > 0 and not self._loop.failure:
+                self._send(place, now_ns)
+        return resting[0][0] if resting else NEVER_NS
 
     def stop(self) -> None:
         """Send nothing more but the ends of the sequences that are open."""

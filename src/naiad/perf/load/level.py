@@ -11,6 +11,7 @@ import numpy as np
 from naiad.perf.load.host import cores
 from naiad.perf.load.load import MeasuredLoad
 from naiad.perf.load.observer import Observer
+from naiad.perf.load.stall import StallWatch
 from naiad.perf.measure.merge import is_client_bottleneck, merge_windows
 from naiad.perf.measure.recorder import Recorder
 from naiad.perf.measure.stability import WINDOWS, best_windows, is_stable, latency_of, unstable_reason
@@ -43,6 +44,7 @@ class LevelRun:
         stop: set when the user stops the run.
         is_single: whether the load has an end, so that there is one window from its start to its end.
         limit_ms: the latency that ends a level early; 0 for none.
+        first_ns: how long the first response of the run took.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class LevelRun:
         *,
         is_single: bool,
         limit_ms: float = 0,
+        first_ns: int = 0,
     ) -> None:
         self._loop = loop
         self._load = load
@@ -71,6 +74,7 @@ class LevelRun:
         self._limit_ms = limit_ms
         self._windows: list[Window] = []
         self._processor = load.processor_time()
+        self._stall = StallWatch(first_ns, clock())
 
     def run(self) -> LevelResult:
         """Measure.
@@ -105,12 +109,21 @@ class LevelRun:
 
     def _warm_up(self) -> None:
         began = clock()
+        tick = began + _SECOND_NS
         while not self._load.is_warm and self._can_run():
             self._turn(clock() + _TURN_NS)
+            now = clock()
+            if now >= tick:
+                # Processes of the generator tell what they have heard only when they are asked.
+                self._load.recorder.fold(now)
+                self._look_for_stall(now)
+                tick += _SECOND_NS
             if not self._load.is_warm:
-                self._progress.waiting((clock() - began) / 1e9)
+                self._progress.waiting((now - began) / 1e9)
 
     def _drain(self) -> None:
+        if self._stop.is_wanted and self._load.in_flight > 0:
+            self._progress.stopping(self._load.in_flight)
         end = clock() + int(DRAIN_S * 1e9)
         while self._load.in_flight > 0 and clock() < end and not self._loop.failure:
             self._loop.turn(clock() + 50_000_000)
@@ -122,6 +135,12 @@ class LevelRun:
         now = clock()
         due = min(self._load.pump(now), self._observer.pump(now), until_ns, now + _TURN_NS)
         self._loop.turn(due)
+
+    def _look_for_stall(self, now_ns: int) -> None:
+        load = self._load
+        if self._stall.is_stalled(load.recorder.activity, now_ns, waits=load.waits):
+            limit_s = self._stall.limit_ns / 1e9
+            self._loop.fail(f"the server has stopped responding: no response came for {limit_s:.0f} s")
 
     # Windows
 
@@ -171,6 +190,7 @@ class LevelRun:
                     break
                 second = recorder.fold(now)
                 self._progress.second_passed(second, (now - began) / 1e9, window_s)
+                self._look_for_stall(now)
                 tick += _SECOND_NS
                 if not self._is_single and self._is_counting and recorder.window.requests >= settings.request_count:
                     break
@@ -183,6 +203,7 @@ class LevelRun:
 
     def _close_window(self, recorder: Recorder) -> None:
         window = recorder.end_window(clock())
+        self._look_for_stall(clock())
         self._observer.mark()
         self._measure_client(window)
         if self._stop.is_wanted and not self._is_single and self._windows:
@@ -202,7 +223,8 @@ class LevelRun:
         if window.requests:
             client.cpu_us_per_request = used_s * 1e6 / window.requests
         client.loop_delay.add_all(np.array(self._load.take_delays(), np.int64))
-        client.is_bottleneck = not self._loop.serves and is_client_bottleneck(client)
+        client.serves = self._loop.serves
+        client.is_bottleneck = is_client_bottleneck(client)
         self._processor = after
 
     # The result
@@ -216,9 +238,6 @@ class LevelRun:
         if not stable:
             chosen = list(best_windows(windows, settings.percentile))
         result = LevelResult(self._level, self._batch_size, merge_windows(chosen), windows)
-        if self._loop.serves:
-            # The processor time is that of the model as well.
-            result.merged.client.is_bottleneck = False
         if not stable and not self._is_over_limit():
             result.unstable_reason = self._unstable_reason()
         if self._limit_ms:

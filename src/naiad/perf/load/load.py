@@ -10,7 +10,7 @@ from naiad.perf.load.source import RequestSource
 from naiad.perf.measure.processor import ProcessorTime, processor_time
 from naiad.perf.measure.recorder import Recorder
 from naiad.perf.target.loop import EpollLoop
-from naiad.perf.target.protocol import ChannelOpener, ClientChannel, Place, Problem
+from naiad.perf.target.protocol import ChannelOpener, ClientChannel, EncodedRequest, Place, Problem, TargetError
 from naiad.perf.target.question import wait_open
 
 NEVER_NS: Final = 1 << 62
@@ -37,6 +37,11 @@ class MeasuredLoad(Protocol):
     @property
     def in_flight(self) -> int:
         """Requests that are not over."""
+        ...
+
+    @property
+    def waits(self) -> bool:
+        """Whether a response is due, as far as is known."""
         ...
 
     @property
@@ -94,22 +99,43 @@ class Load:
         self._target = target
         self._source = source
         self._channels: list[ClientChannel] = []
+        self._refused: dict[ClientChannel, str] = {}
+        self._is_opening = False
         self._note = recorder.latencies.append
-        self._sent: dict[Place, tuple[int, int | None]] = {}
+        self._sent: dict[Place, tuple[EncodedRequest, int | None]] = {}
 
-    def _open_places(self, count: int) -> list[Place]:
+    def _open_places(self, count: int, *, needs_all: bool = True) -> list[Place]:
         """Connect so many places.
+
+        Args:
+            needs_all: whether the load cannot be made with fewer connections.
 
         Raises:
             TargetError: the server does not take the connections.
         """
         places: list[Place] = []
+        self._is_opening = True
         while len(places) < count:
             channel = self._target.open(self._loop, self, min(PLACES_PER_CHANNEL, count - len(places)))
             self._channels.append(channel)
             places += channel.places
-        wait_open(self._loop, self._channels, f"the server of {count} requests in flight")
+        what = f"the server of {count} requests in flight"
+        wait_open(self._loop, self._channels, what, self._refused)
+        self._is_opening = False
+        opened = len(self._channels) - len(self._refused)
+        if self._refused and (needs_all or not opened):
+            cause = next(iter(self._refused.values()))
+            raise TargetError(
+                f"{what} took {opened} of {len(self._channels)} connections: {cause}" if opened else cause
+            )
         return places[:count]
+
+    def unreached(self, channel: ClientChannel, cause: str) -> None:
+        """A connection cannot be made: the end of the load, unless another one is there."""
+        if self._is_opening:
+            self._refused[channel] = cause
+        elif not any(other.is_reached for other in self._channels):
+            self._loop.fail(cause)
 
     def _start(self, place: Place, began_ns: int, now_ns: int) -> None:
         """Send the next request of a place; its latency counts from ``began_ns``."""
@@ -117,8 +143,8 @@ class Load:
         recorder.sent += 1
         request = self._source.next(place)
         if recorder.keeper is not None:
-            self._sent[place] = request.index, self._source.sequence_of(place)
-            place.response_times = []
+            self._sent[place] = request, self._source.sequence_of(place)
+            place.response_times, place.responses = [], []
         place.start(request, began_ns, now_ns)
 
     def _note_end(self, place: Place, now_ns: int, problem: Problem | None) -> None:
@@ -129,9 +155,10 @@ class Load:
             self.recorder.errors[problem] += 1
         keeper = self.recorder.keeper
         if keeper is not None and place in self._sent:
-            step, sequence = self._sent.pop(place)
+            request, sequence = self._sent.pop(place)
             times = place.response_times or None
-            keeper.keep(place.began_ns, now_ns, step, times, sequence, is_success=problem is None)
+            responses = place.responses if times else [request.last_response]
+            keeper.keep(place.began_ns, now_ns, request.index, times, sequence, responses or (), is_success=not problem)
 
     def _end_sequence(self, place: Place, now_ns: int) -> None:
         """Leave no sequence of a place open on the server."""
@@ -148,8 +175,9 @@ class Load:
             recorder.between_responses.append(now_ns - place.last_ns)
         else:
             recorder.first_responses.append(now_ns - place.began_ns)
-        if place.response_times is not None:
+        if place.response_times is not None and place.responses is not None:
             place.response_times.append(now_ns)
+            place.responses.append(place.request.last_response)
 
     def begin(self, now_ns: int) -> None:
         """Start the load."""
@@ -163,6 +191,11 @@ class Load:
     def is_over(self) -> bool:
         """Whether a load that has an end has reached it."""
         return False
+
+    @property
+    def waits(self) -> bool:
+        """Whether a response is due."""
+        return self.in_flight > 0
 
     @property
     def is_warm(self) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 
 from naiad.perf.load.closed_loop import ClosedLoop
+from naiad.perf.load.exported import exported_outputs
 from naiad.perf.load.load import Load
 from naiad.perf.load.open_loop import OpenLoop, SequenceOpenLoop
 from naiad.perf.load.periodic import PeriodicLoad
@@ -17,6 +19,7 @@ from naiad.perf.load.schedules import (
     poisson_schedule,
     read_intervals,
 )
+from naiad.perf.load.sessions import SessionLoad, conversations_of
 from naiad.perf.load.share import WHOLE, Share
 from naiad.perf.load.source import RequestSource, SequenceSource, StepCycle
 from naiad.perf.measure.recorder import Recorder
@@ -24,7 +27,7 @@ from naiad.perf.results import LoadLevel, LoadMode
 from naiad.perf.settings import PerfSettings
 from naiad.perf.steps import ModelDescription, StepStream
 from naiad.perf.target.loop import EpollLoop
-from naiad.perf.target.protocol import EncodedStep, PerfTarget, TargetError
+from naiad.perf.target.protocol import EncodedStep, PerfTarget
 
 
 class LoadFactory:
@@ -34,7 +37,7 @@ class LoadFactory:
         timestamps_ms: of the steps of a fixed schedule.
 
     Raises:
-        TargetError: the file of intervals cannot be read.
+        TargetError: the file of intervals cannot be read, or steps are no turns of chat sessions.
     """
 
     def __init__(
@@ -52,6 +55,8 @@ class LoadFactory:
         self._encoded = encoded
         self._timestamps_ms = timestamps_ms
         self._intervals_us: list[float] = []
+        is_session = self._plan.mode is LoadMode.SESSION_CONCURRENCY
+        self._conversations = conversations_of(encoded) if is_session else []
         if self._plan.mode is LoadMode.CUSTOM_INTERVALS and self._plan.intervals_file is not None:
             self._intervals_us = read_intervals(self._plan.intervals_file)
 
@@ -65,6 +70,15 @@ class LoadFactory:
     def is_sequence(self) -> bool:
         """Whether requests belong to sequences."""
         return self._model.is_sequence
+
+    def recorder(self, exported: Sequence[dict[str, object]] | None) -> Recorder:
+        """What notes the requests of a level.
+
+        Args:
+            exported: what each step holds, when all requests are kept for an export.
+        """
+        read = partial(exported_outputs, self._target)
+        return Recorder(is_streaming=self._target.is_streaming, exported=exported, read_outputs=read)
 
     def open(self, loop: EpollLoop, recorder: Recorder, level: LoadLevel, share: Share = WHOLE) -> Load:
         """The load of a level, or a share of it, with its connections open.
@@ -82,7 +96,7 @@ class LoadFactory:
             start, end, step = int(levels.start), int(levels.end), int(levels.step)
             return PeriodicLoad(loop, target, source, recorder, start, end, step, plan.request_period)
         if level.mode is LoadMode.SESSION_CONCURRENCY:
-            raise TargetError("sessions are for services of the kind openai")
+            return SessionLoad(loop, target, self._conversations, recorder, int(level.value))
         schedule = share.turns(self._schedule(level))
         if self._model.is_sequence:
             return SequenceOpenLoop(loop, target, source, recorder, schedule, share.count(plan.num_of_sequences))

@@ -80,6 +80,10 @@ class SideQuestion:
     def responded(self, place: Place, now_ns: int) -> None:
         """Answers come at once."""
 
+    def unreached(self, channel: ClientChannel, cause: str) -> None:
+        """Ask no more."""
+        self._poller.fail(cause)
+
     @property
     def is_unanswered(self) -> bool:
         """Whether an answer may still come."""

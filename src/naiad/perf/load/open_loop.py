@@ -11,7 +11,7 @@ from naiad.perf.load.load import NEVER_NS, PLACES_PER_CHANNEL, Load, clock
 from naiad.perf.load.source import RequestSource
 from naiad.perf.measure.recorder import Recorder
 from naiad.perf.target.loop import EpollLoop
-from naiad.perf.target.protocol import ChannelOpener, PerfTarget, Place, Problem
+from naiad.perf.target.protocol import UNREACHED, ChannelOpener, PerfTarget, Place, Problem
 
 FIRST_PLACES: Final = 16
 MAX_PLACES: Final = 4096
@@ -48,7 +48,7 @@ class OpenLoop(Load):
         self._began_ns = 0
         self._due_ns = NEVER_NS
         self._backlog: deque[int] = deque()
-        self._free = self._open_places(first_places)
+        self._free = self._open_places(first_places, needs_all=False)
         self._places = len(self._free)
         self._max_places = min(max_places, _descriptors_left())
 
@@ -105,7 +105,10 @@ class OpenLoop(Load):
         """Note the end of a request; its place takes the one that has waited longest."""
         self.in_flight -= 1
         self._note_end(place, now_ns, problem)
-        if self._backlog and self.is_running and not self._loop.failure:
+        if problem is not None and problem[0] in UNREACHED:
+            # The last one to be taken again: others have connections.
+            self._free.insert(0, place)
+        elif self._backlog and self.is_running and not self._loop.failure:
             self._send(place, self._backlog.popleft(), now_ns)
         else:
             self._free.append(place)

@@ -133,10 +133,14 @@ def _merge_client(windows: Sequence[Window]) -> ClientUsage:
         merged.cpu_us_per_request = merged.cpu_cores * length * 1e6 / requests
     for window in windows:
         merged.loop_delay.merge(window.client.loop_delay)
+    merged.serves = any(window.client.serves for window in windows)
     merged.is_bottleneck = is_client_bottleneck(merged)
     return merged
 
 
 def is_client_bottleneck(client: ClientUsage) -> bool:
-    """Whether a generator hardly ever waited for the server: it worked, or other programs had its processor."""
-    return client.cpu_cores + client.waited_cores >= _BUSY * client.cores
+    """Whether a generator hardly ever waited for the server: it worked, or other programs had its processor.
+
+    Never where the model ran in its process: the processor time is that of the model as well.
+    """
+    return not client.serves and client.cpu_cores + client.waited_cores >= _BUSY * client.cores

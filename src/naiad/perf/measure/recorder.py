@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from naiad.perf.histogram import DurationHistogram
-from naiad.perf.measure.records import RecordKeeper
+from naiad.perf.measure.records import ReadOutputs, RecordKeeper, no_outputs
 from naiad.perf.results import RequestRecord, Second, Window
 from naiad.perf.transfer import TransferTimes
 
@@ -38,13 +38,21 @@ class Recorder:
         keeper: takes every request; None when nobody asks for them.
     """
 
-    def __init__(self, *, is_streaming: bool = False, exported: Sequence[dict[str, object]] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        is_streaming: bool = False,
+        exported: Sequence[dict[str, object]] | None = None,
+        read_outputs: ReadOutputs = no_outputs,
+    ) -> None:
         """Make an empty recorder.
 
         Args:
             is_streaming: whether responses are counted apart from requests.
             exported: what each step holds, when all requests are kept for an export.
+            read_outputs: what a response held, from the form in which it is kept.
         """
+        self._read_outputs = read_outputs
         self.keeper: RecordKeeper | None = None
         self._is_streaming = is_streaming
         self._exported = exported
@@ -61,11 +69,17 @@ class Recorder:
         self._second_began = self._began
         self.window = Window(0, 0)
 
+    @property
+    def activity(self) -> tuple[int, ...]:
+        """Numbers of which one changes with every response and every failure."""
+        failures, answers = self.errors.total(), len(self.latencies)
+        return self.completions, answers, failures, self.responses, self.window.responses
+
     def begin_window(self, now_ns: int) -> None:
         """Begin an empty window; what was noted and not folded is dropped."""
         self._take(DurationHistogram())
         if self._exported is not None:
-            self.keeper = RecordKeeper(self._exported)
+            self.keeper = RecordKeeper(self._exported, self._read_outputs)
         self.window = Window(now_ns + self._offset, 0)
         self._began = self._second_began = now_ns
 

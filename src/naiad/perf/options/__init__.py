@@ -3,6 +3,7 @@
 Each option is declared once, in the tables of ``table``. Reading, help, completion and documentation derive from them.
 """
 
+from naiad.perf.options.advise import advise_usage, parse_advise
 from naiad.perf.options.complete import complete_settings
 from naiad.perf.options.error import EXIT_CODE, PerfOptionError
 from naiad.perf.options.listing import option_table_markdown, usage
@@ -17,8 +18,10 @@ __all__ = [
     "PerfGroup",
     "PerfOption",
     "PerfOptionError",
+    "advise_usage",
     "complete_settings",
     "option_table_markdown",
+    "parse_advise",
     "parse_perf",
     "swept_shapes",
     "usage",

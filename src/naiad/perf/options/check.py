@@ -104,13 +104,8 @@ def _of_counts(settings: PerfSettings) -> Iterator[str]:
 
 def _of_service(settings: PerfSettings) -> Iterator[str]:
     kind = settings.target.service_kind
-    if kind == "tfserving" and settings.target.protocol == "grpc":
-        yield (
-            "naiad perf supports only http protocol for TensorFlow Serving. Leave out -i grpc, and name its port for "
-            "REST (8501) with -u."
-        )
-    elif kind == "torchserve" and not settings.input.paths:
-        yield "--input-data should be provided with a json file with input data for torchserve."
+    if kind == "torchserve":
+        yield from _of_torchserve(settings)
     elif kind == "in_process":
         yield from _of_in_process(settings)
     elif kind == "openai":
@@ -129,11 +124,22 @@ def _of_in_process(settings: PerfSettings) -> Iterator[str]:
         )
 
 
+def _of_torchserve(settings: PerfSettings) -> Iterator[str]:
+    if not settings.input.paths:
+        yield "--input-data should be provided with a json file with input data for torchserve."
+    if settings.target.protocol == "grpc":
+        yield "perf_analyzer does not support gRPC protocol with TorchServe"
+    if settings.input.batch_size != 1:
+        yield "-b needs to be 1 for torchserve: a request holds one file, and the server makes the batches."
+
+
 def _of_openai(settings: PerfSettings) -> Iterator[str]:
     if not settings.input.paths:
         yield "Must supply --input-data for OpenAI service kind."
     if not settings.target.endpoint:
         yield 'Must supply --endpoint for OpenAI service kind. For example, "v1/chat/completions".'
+    if settings.target.protocol == "grpc":
+        yield "perf_analyzer does not support gRPC protocol with OpenAI endpoints"
     if not settings.target.is_async:
         yield "Only async mode is currently supported for OpenAI service-kind"
     if settings.input.batch_size != 1:
@@ -153,6 +159,8 @@ def _of_later_modes(settings: PerfSettings) -> Iterator[str]:
     mode, paths = settings.load.mode, settings.input.paths
     if mode is LoadMode.SESSION_CONCURRENCY and settings.target.service_kind != "openai":
         yield "Session concurrency mode is only supported with OpenAI service kind."
+    if mode is LoadMode.SESSION_CONCURRENCY and not paths:
+        yield "When using `--session-concurrency`, you must provide a dataset using `--input-data`."
     if mode is not LoadMode.FIXED_SCHEDULE:
         return
     if settings.measure.total_requests:
@@ -203,9 +211,19 @@ def _of_windows(settings: PerfSettings) -> Iterator[str]:
 
 
 def _of_no_effect(settings: PerfSettings) -> Iterator[str]:
-    target, load, given = settings.target, settings.load, settings.given
+    target, load, measure, given = settings.target, settings.load, settings.measure, settings.given
+    for name in ("model-signature-name", "tfserving-format"):
+        if name in given and target.service_kind != "tfserving":
+            yield f"--{name} has no effect: it belongs to --service-kind=tfserving"
+    for name in ("input-tensor-format", "output-tensor-format", "bls-composing-models"):
+        if name in given and target.service_kind not in ("triton", "in_process"):
+            yield f"--{name} has no effect: --service-kind={target.service_kind} has nothing of the kind"
+    if "tfserving-format" in given and target.protocol == "grpc":
+        yield "--tfserving-format has no effect over gRPC, where requests hold whole tensors"
     if "endpoint" in given and target.service_kind != "openai":
         yield "--endpoint has no effect: it belongs to --service-kind=openai"
+    if measure.total_requests and load.mode is LoadMode.SESSION_CONCURRENCY:
+        yield "--request-count has no effect with --session-concurrency: each session of --input-data is played once"
     if load.client_workers > 1 and target.service_kind == "in_process":
         yield "--client-workers has no effect with --service-kind=in_process: the model runs in this process alone"
     if "binary-search" in given and not load.binary_search:

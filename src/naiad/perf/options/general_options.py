@@ -42,7 +42,7 @@ GENERAL: Final = (
         PerfGroup.GENERAL,
         "What kind of service is measured: triton is any server of the KServe v2 protocol; in_process runs the model "
         "in this process, without a network, and triton_c_api is another name for it; openai is a service with the "
-        "API of OpenAI; tfserving and torchserve are read, but refused when the run starts.",
+        "API of OpenAI; tfserving is TensorFlow Serving over REST; torchserve is TorchServe.",
         default="triton",
     ),
     PerfOption(
@@ -67,6 +67,16 @@ GENERAL: Final = (
         PerfGroup.GENERAL,
         "Signature of a SavedModel; only for --service-kind=tfserving.",
         default="serving_default",
+    ),
+    PerfOption(
+        "tfserving-format",
+        "target.tfserving_format",
+        choice("auto", "row", "column"),
+        PerfGroup.GENERAL,
+        "Whether requests to TensorFlow Serving hold rows (instances) or columns (inputs); auto is row where the first "
+        "dimension of all inputs may vary.",
+        default="auto",
+        is_newer=True,
     ),
     PerfOption(
         "", "output.verbose", flag(1), PerfGroup.GENERAL, "More in the report; twice for more still.", letter="v"
@@ -166,7 +176,8 @@ SERVER: Final = (
         "target.url",
         ADDRESS,
         PerfGroup.SERVER,
-        "Address of the server. Over gRPC the default is localhost:8001, for TensorFlow Serving localhost:8501.",
+        "Address of the server. Over gRPC the default is localhost:8001, for TensorFlow Serving localhost:8501, for "
+        "TorchServe localhost:8080.",
         letter="u",
         default="localhost:8000",
     ),

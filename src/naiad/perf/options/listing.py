@@ -8,10 +8,11 @@ from typing import Final
 from naiad.perf.options.option import PerfGroup, PerfOption
 from naiad.perf.options.table import OPTIONS
 
-_WIDTH: Final = 100
+WIDTH: Final = 100
 _HEAD: Final = """\
 Usage: naiad perf -m MODEL [OPTION ...]
        naiad perf --compare A.json B.json ...
+       naiad perf advise MODEL [OPTION ...]
 
 Measures the rate and the latencies of a model as its clients see them. The options are those of
 perf_analyzer, with some more. A value follows after "=" or as the next word; a long name may be cut
@@ -28,7 +29,7 @@ _NOTE: Final = (
 
 def usage() -> str:
     """The help text."""
-    return "\n".join([_HEAD, *map(_group_help, PerfGroup), textwrap.fill(_NOTE, _WIDTH) + "\n"])
+    return "\n".join([_HEAD, *map(_group_help, PerfGroup), textwrap.fill(_NOTE, WIDTH) + "\n"])
 
 
 def option_table_markdown() -> str:
@@ -38,17 +39,18 @@ def option_table_markdown() -> str:
 
 
 def _group_help(group: PerfGroup) -> str:
-    lines = [_option_help(option) for option in OPTIONS if option.group is group]
+    lines = [option_help(option) for option in OPTIONS if option.group is group]
     return f"{group.value}:\n{_OWN_WORDS if group is PerfGroup.GENERAL else ''}{''.join(lines)}"
 
 
-def _option_help(option: PerfOption) -> str:
+def option_help(option: PerfOption) -> str:
+    """The lines of the help text about one option."""
     variable = f"  [{option.variable}]" if option.variable else ""
     head = f"  {_names(option)}{variable}"
-    if len(head) > _WIDTH:
+    if len(head) > WIDTH:
         head = f"  {_names(option)}\n        {variable.strip()}"
     text = option.help + _repeat(option) + (f" (default: {option.default})" if option.default else "")
-    body = textwrap.fill(text, _WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 8, break_on_hyphens=False)
+    body = textwrap.fill(text, WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 8, break_on_hyphens=False)
     return f"{head}\n{body}\n"
 
 

@@ -155,7 +155,8 @@ LOAD: Final = (
         "load.levels",
         SESSIONS,
         PerfGroup.LOAD,
-        "Chat sessions of several turns at a time; --service-kind=openai only, with the sessions in --input-data.",
+        "Play the chat sessions of --input-data once, so many at a time: each turn is sent with all that was said "
+        "before, once the one before it has its response and its delay is over. --service-kind=openai only.",
         mode=LoadMode.SESSION_CONCURRENCY,
         is_newer=True,
     ),

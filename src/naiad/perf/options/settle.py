@@ -11,7 +11,12 @@ from naiad.perf.load_mode import LoadMode
 from naiad.perf.settings import PerfSettings, Range
 
 _PARTS: Final = ("target", "input", "load", "measure", "output")
-_DEFAULT_URLS: Final = {("triton", "grpc"): "localhost:8001", ("tfserving", "http"): "localhost:8501"}
+_DEFAULT_URLS: Final = {
+    ("triton", "grpc"): "localhost:8001",
+    ("tfserving", "http"): "localhost:8501",
+    ("tfserving", "grpc"): "localhost:8500",
+    ("torchserve", "http"): "localhost:8080",
+}
 _METRICS_PORT: Final = 8002
 
 

@@ -156,6 +156,8 @@ class LatencyParts:
     Attributes:
         schedule: from the time at which the schedule wanted a request sent to its sending.
         network: of the wait for the response, what the server does not account for.
+        event_loop: the same where the model runs in the generator's process: waiting for a turn of their event loop.
+        response_wait: all of the wait for the response, where the server gave no figures.
         server_overhead: in the server, but neither in a queue nor in a model.
         cache: in the response cache.
     """
@@ -164,6 +166,8 @@ class LatencyParts:
     client_send: float = 0.0
     client_receive: float = 0.0
     network: float = 0.0
+    event_loop: float = 0.0
+    response_wait: float = 0.0
     server_overhead: float = 0.0
     queue: float = 0.0
     cache: float = 0.0
@@ -178,21 +182,24 @@ class LatencyParts:
 
 
 def latency_parts(window: Window) -> LatencyParts:
-    """Split the average latency of a window; without the server's figures its parts count as network."""
+    """Split the average latency of a window; without the server's figures its parts are one, ``response_wait``."""
     client = client_averages(window)
     schedule = max(client.latency - client.send - client.wait - client.receive, 0.0) if client.wait else 0.0
     # Streams have no send and receive times of their own: all of the latency counts as waiting.
     wait = client.wait or client.latency
     server = window.server
     if server is None or not server.successes:
-        return LatencyParts(schedule / 1e3, client.send / 1e3, client.receive / 1e3, network=max(wait, 0.0) / 1e3)
+        whole = max(wait, 0.0) / 1e3
+        return LatencyParts(schedule / 1e3, client.send / 1e3, client.receive / 1e3, response_wait=whole)
     inside = _inside_server(server)
     own = server_averages(server)
+    outside = max(wait - own.request, 0.0) / 1e3
     return LatencyParts(
         schedule=schedule / 1e3,
         client_send=client.send / 1e3,
         client_receive=client.receive / 1e3,
-        network=max(wait - own.request, 0.0) / 1e3,
+        network=0.0 if window.client.serves else outside,
+        event_loop=outside if window.client.serves else 0.0,
         server_overhead=max(own.request - sum(inside), 0.0) / 1e3,
         queue=inside[0] / 1e3,
         cache=inside[1] / 1e3,

@@ -11,6 +11,7 @@ from naiad.perf.results import LevelResult, Report, ServerParts, Window
 REMEDIES: Final = {
     "client": "Naiad's client needs this time: send binary tensors, send less, or raise --client-workers",
     "schedule": "requests wait for their turn in the client: raise --client-workers or lower the rate",
+    "event loop": "the load and the model take turns on one event loop here: fewer in flight, or measure a server",
     "network": "binary tensors, compression over slow links, shared memory on one machine, or free cores on both sides",
     "server overhead": "the server's own handling: fewer and larger requests, binary tensors, or more cores for it",
     "queue": "requests wait for an instance: more instances (instance_group), dynamic batching, or fewer in flight",
@@ -51,6 +52,7 @@ def contributors(parts: LatencyParts) -> dict[str, float]:
     return {
         "client": parts.client_send + parts.client_receive,
         "schedule": parts.schedule,
+        "event loop": parts.event_loop,
         "network": parts.network,
         "server overhead": parts.server_overhead,
         "queue": parts.queue,

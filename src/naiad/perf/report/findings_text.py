@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from naiad.perf.report.figures import level_name, level_names, six_digits, whole_us
+from naiad.perf.report.figures import level_name, level_names, shown_levels, six_digits, whole_us
 from naiad.perf.report.findings import batching_text, best_level, error_rate, largest_contributor, mean_batch
+from naiad.perf.report.instances import instances_text
 from naiad.perf.results import LevelResult, Report, Usage, Window
 
 _WAITED = 0.05
@@ -49,7 +50,7 @@ def conclusions(report: Report) -> list[str]:
     if best is not None and len(report.levels) > 1:
         lines.append(
             f"Most inferences: {six_digits(best.inference_rate)} a second at {level_name(best.level)},"
-            f" p99 {whole_us(best.merged.latency.percentile(99))} usec"
+            f" p99 {whole_us(best.merged.latency.percentile(99))} usec{_more_unstable(report, best)}"
         )
     unstable = [result.level for result in report.levels if result.unstable_reason]
     if unstable:
@@ -58,9 +59,16 @@ def conclusions(report: Report) -> list[str]:
     if limited:
         names = level_names(limited)
         lines.append(f"The client was the bottleneck: {names}; the server can do more than these figures")
-    batching = batching_text(report.levels)
-    lines += [batching] if batching else []
+    lines += filter(None, (batching_text(report.levels), instances_text(report.levels, report.instances)))
     return lines + (["The run was interrupted: levels are missing"] if report.is_interrupted else [])
+
+
+def _more_unstable(report: Report, best: LevelResult) -> str:
+    """The level without stability that had more than the best stable one; empty where none had."""
+    most = max(shown_levels(report.levels), key=lambda result: result.inference_rate)
+    if most is best:
+        return ""
+    return f"; {level_name(most.level)} had {six_digits(most.inference_rate)}, but was unstable"
 
 
 def over_limit_text(result: LevelResult, limit_ms: int) -> str:

@@ -17,6 +17,8 @@ PARTS: Final = {
     "schedule": ("schedule", 7),
     "client": ("client send/recv", 2),
     "network": ("network", 6),
+    "event_loop": ("event loop", 6),
+    "response_wait": ("wait for the response", 6),
     "server_overhead": ("server overhead", 8),
     "queue": ("queue", 4),
     "cache": ("cache", 3),

@@ -65,7 +65,7 @@ th,td{{padding:5px 7px;border-bottom:1px solid var(--line);text-align:right;whit
 th{{color:var(--muted);font-weight:600;vertical-align:bottom;white-space:normal}}
 th:first-child,td:first-child,.text{{text-align:left}}
 tr:last-child td{{border-bottom:0}}
-td.text{{white-space:normal}}
+td.text{{white-space:normal;min-width:9.5em}}
 .text:not(:first-child){{padding-left:20px}}
 details{{margin:0 0 14px}}
 summary{{cursor:pointer;font-weight:600;padding:6px 0}}
@@ -74,7 +74,8 @@ dl{{display:grid;grid-template-columns:max-content 1fr;gap:2px 18px;margin:0}}
 dt{{color:var(--muted)}}
 dd{{margin:0;overflow-wrap:anywhere}}
 .empty{{color:var(--muted);padding:24px 0}}
-@media (max-width:560px){{main{{padding:18px 12px 40px}}h1{{font-size:22px}}}}
+@media (max-width:560px){{main{{padding:18px 12px 40px}}h1{{font-size:22px}}svg text{{font-size:18px}}
+svg text[transform]{{display:none}}}}
 @media print{{body{{background:#fff}}details>*{{display:block}}figure{{break-inside:avoid}}}}
 """
 

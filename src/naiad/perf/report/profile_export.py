@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import orjson
@@ -16,8 +16,15 @@ _CHUNK = 4096
 """Requests that are encoded before they are written: a run has millions of them."""
 
 
-def write_profile_export(report: Report, file: Path) -> None:
+_KINDS: Final = {"in_process": "triton_c_api"}
+"""What the reference calls services that have another name here."""
+
+
+def write_profile_export(report: Report, file: Path, endpoint: str = "") -> None:
     """Write the successful requests of each level, in the order of their sending, and its windows' boundaries.
+
+    Args:
+        endpoint: the path of an OpenAI service.
 
     Raises:
         OSError: the file cannot be written.
@@ -35,7 +42,8 @@ def write_profile_export(report: Report, file: Path) -> None:
             for chunk in _chunks(records):
                 out.write(chunk)
             out.write(b'],"window_boundaries":' + orjson.dumps(_boundaries(result)) + b"}")
-        tail = {"version": __version__, "service_kind": report.service_kind, "endpoint": report.endpoint}
+        kind = _KINDS.get(report.service_kind, report.service_kind)
+        tail = {"version": __version__, "service_kind": kind, "endpoint": endpoint}
         out.write(b"]," + orjson.dumps(tail)[1:])
 
 

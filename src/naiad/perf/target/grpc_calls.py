@@ -108,9 +108,12 @@ class GrpcCallsChannel(GrpcClientConnection):
             self.connect()
 
     def _ready(self) -> None:
-        held, self._held = self._held, deque()
-        for place in held:
+        for place in self._take_held():
             self.call(place)
+
+    def _take_held(self) -> Sequence[CallPlace]:
+        held, self._held = self._held, deque()
+        return tuple(held)
 
     def _data(self, stream: int, flags: int, payload: bytes, now: int) -> None:
         place = self._streams.get(stream)

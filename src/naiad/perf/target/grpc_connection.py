@@ -349,7 +349,18 @@ class GrpcClientConnection(SocketChannel):
             place.request = None
         return lost
 
+    def _take_waiting(self) -> list[tuple[Place, int]]:
+        now = clock()
+        waiting = [(place, now) for place in self._take_held() if place.request is not None]
+        for place, _ in waiting:
+            place.request = None
+        return waiting
+
     # What calls are made of
+
+    def _take_held(self) -> Sequence[Place]:
+        """The places whose requests wait for a connection, which are then forgotten."""
+        raise NotImplementedError
 
     def _ready(self) -> None:
         """Calls may start."""

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from naiad.bounded_dict import BoundedDict
+from naiad.perf.settings import TargetSettings
 from naiad.perf.steps import ModelDescription, Step, TensorValue
+from naiad.perf.target.address import Address
 from naiad.perf.target.protocol import TargetError
 from naiad.perf.target.region_calls import region_parameters
 from naiad.shared_memory.region import RegionRef
@@ -36,7 +38,7 @@ class GrpcRequestBytes:
         index: which of the steps it was made from.
         keeps_body: whether its response is looked at.
         expected: the outputs that the response must have; empty when any will do.
-        body: the last response, where ``keeps_body`` is true and nothing is expected.
+        body: the last response, where ``keeps_body`` is true.
     """
 
     __slots__ = ("body", "data_head", "expected", "index", "keeps_body", "message", "size")
@@ -52,6 +54,11 @@ class GrpcRequestBytes:
         self.keeps_body = keeps_body or bool(expected)
         self.body = b""
 
+    @property
+    def last_response(self) -> bytes:
+        """The last response."""
+        return self.body
+
 
 class GrpcRequestWriter:
     """Writes the requests for one model.
@@ -59,9 +66,19 @@ class GrpcRequestWriter:
     Args:
         compression: none, gzip or deflate.
         parameters: of every request.
+        keeps_responses: whether responses are kept for an export.
     """
 
-    def __init__(self, model: ModelDescription, version: str, compression: str, parameters: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        model: ModelDescription,
+        version: str,
+        compression: str,
+        parameters: Mapping[str, Any],
+        *,
+        keeps_responses: bool = False,
+    ) -> None:
+        self._keeps_responses = keeps_responses
         outputs = b"".join(field(_OUTPUTS, field(_NAME, output.name.encode())) for output in model.outputs)
         given = b"".join(parameter_field(name, value) for name, value in parameters.items())
         self._start = field(_MODEL, model.name.encode()) + field(_VERSION, version.encode()) + given
@@ -91,12 +108,14 @@ class GrpcRequestWriter:
             found = self._ids[sequence] = parameter_field("sequence_id", sequence)
         return found
 
+    def request(self, step: Step, index: int, rest: bytes, parameters: bytes = b"") -> GrpcRequestBytes:
+        """A request of a step from its tensors and parameters."""
+        frame = self.frame(rest, parameters)
+        return GrpcRequestBytes(frame, index, step.expected, keeps_body=self._keeps_responses)
+
     def frame(self, rest: bytes, parameters: bytes) -> bytes:
         """A whole message with its prefix."""
-        message = self._start + parameters + rest
-        if self._compression != "none":
-            message = compress([message], self._compression, _LEVEL)
-        return prefix.pack(self._compression != "none", len(message)) + message
+        return framed(self._start + parameters + rest, self._compression)
 
 
 class EncodedGrpcStep:
@@ -109,12 +128,35 @@ class EncodedGrpcStep:
         self._rest = rest
         self._step = step
         self._index = index
-        self.plain = GrpcRequestBytes(writer.frame(rest, b""), index, step.expected)
+        self.plain = writer.request(step, index, rest)
 
     def in_sequence(self, sequence: int, *, is_first: bool, is_last: bool) -> GrpcRequestBytes:
         """The step as a request of a sequence."""
         parameters = self._writer.sequence_id(sequence) + _PLACES[is_first, is_last]
-        return GrpcRequestBytes(self._writer.frame(self._rest, parameters), self._index, self._step.expected)
+        return self._writer.request(self._step, self._index, self._rest, parameters)
+
+
+def call_headers(path: str, address: Address, settings: TargetSettings) -> list[tuple[str, str]]:
+    """Name and value of each header of a call, pseudo-headers first, as HTTP/2 wants them."""
+    compression = settings.compression
+    return [
+        (":method", "POST"),
+        (":scheme", "http" if address.tls is None else "https"),
+        (":path", path),
+        (":authority", address.authority),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+        ("user-agent", "naiad-perf"),
+        *([("grpc-encoding", compression)] if compression != "none" else []),
+        *((name.lower(), value) for name, value in settings.headers),
+    ]
+
+
+def framed(message: bytes, compression: str) -> bytes:
+    """A message with its prefix, compressed where ``compression`` is not none."""
+    if compression != "none":
+        message = compress([message], compression, _LEVEL)
+    return prefix.pack(compression != "none", len(message)) + message
 
 
 def _input_field(value: TensorValue) -> bytes:

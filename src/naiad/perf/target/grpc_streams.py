@@ -117,10 +117,13 @@ class GrpcStreamsChannel(GrpcClientConnection):
         return frames.encode_frame(frames.HEADERS, frames.END_HEADERS, place.stream, self._next_block())
 
     def _ready(self) -> None:
-        held, self._held = self._held, []
-        for place in held:
+        for place in self._take_held():
             if place.request is not None:
                 self.send(place)
+
+    def _take_held(self) -> Sequence[StreamPlace]:
+        held, self._held = self._held, []
+        return held
 
     def _data(self, stream: int, flags: int, payload: bytes, now: int) -> None:
         place = self._streams.get(stream)
@@ -157,10 +160,10 @@ class GrpcStreamsChannel(GrpcClientConnection):
         if found.error:
             place.problem = ("gRPC response", found.error)
         elif not found.is_empty:
-            self._listener.responded(place, now)
-            place.last_ns = now
             if request.keeps_body and place.problem is None:
                 place.problem = self._judge(request, found.infer_response)
+            self._listener.responded(place, now)
+            place.last_ns = now
         if found.is_final or not self._waits_for_final or found.error:
             self._over(place, now, is_orderly=found.is_final or not self._waits_for_final)
 

@@ -28,10 +28,11 @@ class HttpRequestBytes:
         size: its bytes.
         keeps_body: whether the body of its response is looked at.
         expected: the outputs that the response must have; empty when any will do.
-        body: the body of the last response, where ``keeps_body`` is true and nothing is expected.
+        body: the body of the last response, where ``keeps_body`` is true.
+        header_length: how much of it is JSON, where tensors follow.
     """
 
-    __slots__ = ("body", "expected", "index", "keeps_body", "size", "wire")
+    __slots__ = ("body", "expected", "header_length", "index", "keeps_body", "size", "wire")
 
     def __init__(
         self, wire: bytes, index: int = 0, expected: Sequence[TensorValue] = (), *, keeps_body: bool = False
@@ -42,6 +43,12 @@ class HttpRequestBytes:
         self.expected = expected
         self.keeps_body = keeps_body or bool(expected)
         self.body = b""
+        self.header_length = 0
+
+    @property
+    def last_response(self) -> tuple[bytes, int]:
+        """The last response."""
+        return self.body, self.header_length
 
 
 class HttpRequestWriter:
@@ -52,6 +59,7 @@ class HttpRequestWriter:
         headers: name and value of each header beside those of the protocol.
         compression: none, gzip or deflate.
         input_format, output_format: binary or json.
+        keeps_responses: whether responses are kept for an export.
     """
 
     def __init__(
@@ -64,7 +72,10 @@ class HttpRequestWriter:
         input_format: str,
         output_format: str,
         parameters: dict[str, Any],
+        *,
+        keeps_responses: bool = False,
     ) -> None:
+        self._keeps_responses = keeps_responses
         self._start = request_head("POST", path, authority, headers)
         self._compression = compression
         self._is_binary = input_format == "binary"
@@ -83,6 +94,11 @@ class HttpRequestWriter:
             TargetError: JSON cannot carry one of its tensors.
         """
         return EncodedHttpStep(self, step, index)
+
+    def request(self, step: Step, index: int, inputs: bytes, parameters: dict[str, Any]) -> HttpRequestBytes:
+        """A request of a step around the JSON of its inputs."""
+        wire = self.write(step, inputs, parameters)
+        return HttpRequestBytes(wire, index, step.expected, keeps_body=self._keeps_responses)
 
     def write(self, step: Step, inputs: bytes, parameters: dict[str, Any]) -> bytes:
         """A whole request around the JSON of its inputs."""
@@ -133,13 +149,12 @@ class EncodedHttpStep:
         self._step = step
         self._index = index
         self._inputs = writer.inputs_json(step)
-        self.plain = HttpRequestBytes(writer.write(step, self._inputs, {}), index, step.expected)
+        self.plain = writer.request(step, index, self._inputs, {})
 
     def in_sequence(self, sequence: int, *, is_first: bool, is_last: bool) -> HttpRequestBytes:
         """The step as a request of a sequence."""
         place = {"sequence_id": sequence, "sequence_start": is_first, "sequence_end": is_last}
-        wire = self._writer.write(self._step, self._inputs, place)
-        return HttpRequestBytes(wire, self._index, self._step.expected)
+        return self._writer.request(self._step, self._index, self._inputs, place)
 
 
 def request_head(method: str, path: str, authority: str, headers: Sequence[tuple[str, str]] = ()) -> bytes:

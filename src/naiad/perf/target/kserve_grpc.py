@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -12,10 +12,10 @@ from google.protobuf.message import DecodeError
 from naiad.config.messages import message_class
 from naiad.perf.results import ServerParts
 from naiad.perf.settings import TargetSettings
-from naiad.perf.steps import ModelDescription, Step
+from naiad.perf.steps import ModelDescription, Step, TensorValue
 from naiad.perf.target.address import reach, split_url
 from naiad.perf.target.grpc_calls import GrpcCallsChannel
-from naiad.perf.target.grpc_request import GrpcRequestBytes, GrpcRequestWriter
+from naiad.perf.target.grpc_request import GrpcRequestBytes, GrpcRequestWriter, call_headers
 from naiad.perf.target.grpc_streams import GrpcStreamsChannel
 from naiad.perf.target.model_text import read_description, read_parts, with_composing
 from naiad.perf.target.protocol import ClientChannel, Poller, Problem, ResponseListener, TargetError
@@ -47,7 +47,6 @@ class KserveGrpcTarget:
         self.is_streaming = settings.streaming
         secure, host, port, _ = split_url(settings.url, _DEFAULT_PORT)
         self._address = reach(host, port, tls_context(settings, is_wanted=secure))
-        self._scheme = "http" if self._address.tls is None else "https"
         self._model: ModelDescription | None = None
         self._writer: GrpcRequestWriter | None = None
 
@@ -68,7 +67,9 @@ class KserveGrpcTarget:
         parameters = dict(settings.request_parameters)
         if settings.streaming:
             parameters[_EMPTY_FINAL] = True
-        self._writer = GrpcRequestWriter(model, settings.version, settings.compression, parameters)
+        self._writer = GrpcRequestWriter(
+            model, settings.version, settings.compression, parameters, keeps_responses=settings.keeps_responses
+        )
         return model
 
     def _describe(self, name: str, version: str) -> ModelDescription:
@@ -89,6 +90,34 @@ class KserveGrpcTarget:
     def _send(self, method: str, message: bytes) -> None:
         what = f"the call {method} at {self.endpoint}"
         query(partial(self._open_calls, method, 1), _question(message), what, _DESCRIBE_S)
+
+    def model_config(self) -> dict[str, Any]:
+        """The configuration that the server has completed.
+
+        Raises:
+            TargetError: it does not answer, or has no such model.
+        """
+        name, version = self._settings.model, self._settings.version
+        found = self._call("ModelConfig", name, version, f"the request for the configuration of '{name}'")
+        return dict(found.get("config", {}))
+
+    def load_model(self, config: str | None, on_wait: Callable[[float], None]) -> None:
+        """Have the server load the model, and wait for as long as it takes.
+
+        Args:
+            config: a configuration as JSON in place of that of the repository; None for that of the repository.
+            on_wait: called about twice a second with the seconds so far.
+
+        Raises:
+            TargetError: it does not.
+        """
+        method, name = "RepositoryModelLoad", self._settings.model
+        message = message_class(f"{method}Request")(model_name=name)
+        if config is not None:
+            message.parameters["config"].string_param = config
+        request = _question(message.SerializeToString())
+        what = f"the load of the model '{name}' at {self.endpoint}"
+        query(partial(self._open_calls, method, 1), request, what, None, on_wait)
 
     def place_tensors(self, outputs: Mapping[str, RegionRef]) -> RegionCalls:
         """Have outputs written to regions; gives the calls that register them. ``describe`` comes first."""
@@ -112,6 +141,17 @@ class KserveGrpcTarget:
         assert self._writer is not None, "describe comes before encode"
         return self._writer.encode(step, index)
 
+    def outputs_of(self, response: bytes) -> Mapping[str, TensorValue]:
+        """The outputs of a response.
+
+        Raises:
+            ValueError: it cannot be read.
+        """
+        try:
+            return grpc_outputs(message_class("ModelInferResponse").FromString(response))
+        except DecodeError as error:
+            raise ValueError(str(error)) from None
+
     def open(self, poller: Poller, listener: ResponseListener, places: int) -> ClientChannel:
         """A new channel."""
         if not self.is_streaming:
@@ -134,18 +174,7 @@ class KserveGrpcTarget:
         return channel
 
     def _headers(self, method: str) -> Sequence[tuple[str, str]]:
-        compression = self._settings.compression
-        return [
-            (":method", "POST"),
-            (":scheme", self._scheme),
-            (":path", path(INFERENCE, method)),
-            (":authority", self._address.authority),
-            ("content-type", "application/grpc"),
-            ("te", "trailers"),
-            ("user-agent", "naiad-perf"),
-            *([("grpc-encoding", compression)] if compression != "none" else []),
-            *((name.lower(), value) for name, value in self._settings.headers),
-        ]
+        return call_headers(path(INFERENCE, method), self._address, self._settings)
 
     def open_side(self, poller: Poller, listener: ResponseListener) -> ClientChannel:
         """A channel for ``statistics_request``."""
@@ -181,8 +210,8 @@ def _as_dict(name: str, body: bytes) -> dict[str, Any]:
 
 def judge_message(request: Any, body: bytes) -> Problem | None:
     """What is wrong with the message of a response; None for a right one."""
+    request.body = body
     if not request.expected:
-        request.body = body
         return None
     try:
         response = message_class("ModelInferResponse").FromString(body)

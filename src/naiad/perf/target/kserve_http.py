@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
 from naiad.perf.results import ServerParts
 from naiad.perf.settings import InputSettings, TargetSettings
-from naiad.perf.steps import ModelDescription, Step
+from naiad.perf.steps import ModelDescription, Step, TensorValue
 from naiad.perf.target.address import reach, split_url
 from naiad.perf.target.http_channel import HttpChannel
 from naiad.perf.target.http_request import HttpRequestBytes, HttpRequestWriter, request_head
@@ -24,6 +24,7 @@ from naiad.perf.target.tls import tls_context
 from naiad.perf.target.validation import find_difference, http_outputs
 from naiad.shared_memory.region import RegionRef
 from naiad.wire.compression import EITHER, BrokenDataError, TooMuchDataError, inflate
+from naiad.wire.json_text import kind_of
 
 DESCRIBE_S: Final = 60.0
 _DEFAULT_PORT: Final = 8000
@@ -73,6 +74,7 @@ class KserveHttpTarget:
             self._inputs.input_format,
             self._inputs.output_format,
             dict(self._settings.request_parameters),
+            keeps_responses=self._settings.keeps_responses,
         )
         return self._model
 
@@ -103,10 +105,43 @@ class KserveHttpTarget:
         return HttpRequestBytes(head + b"\r\n", keeps_body=True)
 
     def _post(self, path: str, body: bytes) -> None:
+        query(self.open_side, self._post_request(path, body), f"the call {path} at {self.endpoint}", DESCRIBE_S)
+
+    def _post_request(self, path: str, body: bytes) -> HttpRequestBytes:
         head = request_head("POST", self._base + path, self._address.authority, self._settings.headers)
         lines = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
-        request = HttpRequestBytes(head + lines + body, keeps_body=True)
-        query(self.open_side, request, f"the call {path} at {self.endpoint}", DESCRIBE_S)
+        return HttpRequestBytes(head + lines + body, keeps_body=True)
+
+    def model_config(self) -> dict[str, Any]:
+        """The configuration that the server has completed.
+
+        Raises:
+            TargetError: it does not answer, or has no such model.
+        """
+        name = self._settings.model
+        config = self._get(
+            self._path(name, self._settings.version) + "/config", f"the request for the configuration of '{name}'"
+        )
+        if not isinstance(config, dict):
+            raise TargetError(
+                f"the configuration of '{name}' at {self.endpoint} is {kind_of(config)}, expected an object"
+            )
+        return config
+
+    def load_model(self, config: str | None, on_wait: Callable[[float], None]) -> None:
+        """Have the server load the model, and wait for as long as it takes.
+
+        Args:
+            config: a configuration as JSON in place of that of the repository; None for that of the repository.
+            on_wait: called about twice a second with the seconds so far.
+
+        Raises:
+            TargetError: it does not.
+        """
+        name = self._settings.model
+        body = json.dumps({} if config is None else {"parameters": {"config": config}}).encode()
+        request = self._post_request(f"/v2/repository/models/{quote(name, safe='')}/load", body)
+        query(self.open_side, request, f"the load of the model '{name}' at {self.endpoint}", None, on_wait)
 
     def place_tensors(self, outputs: Mapping[str, RegionRef]) -> RegionCalls:
         """Have outputs written to regions; gives the calls that register them. ``describe`` comes first."""
@@ -132,6 +167,10 @@ class KserveHttpTarget:
         """
         assert self._writer is not None, "describe comes before encode"
         return self._writer.encode(step, index)
+
+    def outputs_of(self, response: tuple[bytes, int]) -> Mapping[str, TensorValue]:
+        """The outputs of a response; errors as ``http_outputs``."""
+        return http_outputs(*response)
 
     def open(self, poller: Poller, listener: ResponseListener, places: int) -> ClientChannel:
         """A new channel with one place."""
@@ -170,11 +209,11 @@ def judge_response(request: Any, reader: HttpResponseReader) -> Problem | None:
             body = bytes(inflate(body, coding[1].decode(), EITHER, _MAX_BODY_BYTES))
         except (BrokenDataError, TooMuchDataError, zlib.error) as error:
             return "bad response", f"the body {error}"
-    if not request.expected:
-        request.body = body
-        return None
     found = HEADER_LENGTH.search(reader.head)
-    return find_difference(request.expected, partial(http_outputs, body, int(found[1]) if found else len(body)))
+    request.body, request.header_length = body, int(found[1]) if found else len(body)
+    if not request.expected:
+        return None
+    return find_difference(request.expected, partial(http_outputs, *request.last_response))
 
 
 def _error_text(body: bytes) -> str:

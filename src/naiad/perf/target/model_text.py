@@ -35,7 +35,15 @@ def read_description(metadata: Mapping[str, Any], config: Mapping[str, Any], des
         is_decoupled=bool(config.get("model_transaction_policy", {}).get("decoupled", False)),
         has_response_cache=bool(config.get("response_cache", {}).get("enable", False)),
         composing=_composing(config, describe),
+        instances=sum(map(instances_of, config.get("instance_group", []))),
     )
+
+
+def instances_of(group: Mapping[str, Any]) -> int:
+    """How many instances a group of a configuration makes: its count, on each of its devices."""
+    if group.get("passive"):
+        return 0
+    return max(int(group.get("count", 1)), 1) * max(len(group.get("gpus", [])), 1)
 
 
 def _is_any_sequence(config: Mapping[str, Any], describe: Describe) -> bool:

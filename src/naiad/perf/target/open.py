@@ -12,8 +12,11 @@ from naiad.perf.settings import PerfSettings
 from naiad.perf.target.kserve_grpc import KserveGrpcTarget
 from naiad.perf.target.kserve_http import KserveHttpTarget
 from naiad.perf.target.loop import EpollLoop
-from naiad.perf.target.protocol import PerfTarget, TargetError
+from naiad.perf.target.protocol import PerfTarget
 from naiad.perf.target.services.openai import OpenAiTarget
+from naiad.perf.target.services.tfserving import TfServingTarget
+from naiad.perf.target.services.tfserving_grpc import TfServingGrpcTarget
+from naiad.perf.target.services.torchserve import TorchServeTarget
 
 
 @runtime_checkable
@@ -29,11 +32,22 @@ class ServingTarget(Protocol):
         ...
 
 
+def open_kserve(settings: PerfSettings) -> KserveHttpTarget | KserveGrpcTarget:
+    """Reach a server of the KServe protocol.
+
+    Raises:
+        TargetError: it is not reached.
+    """
+    if settings.target.protocol == "grpc":
+        return KserveGrpcTarget(settings.target)
+    return KserveHttpTarget(settings.target, settings.input)
+
+
 def open_target(settings: PerfSettings) -> PerfTarget:
     """Reach the service.
 
     Raises:
-        TargetError: it is not reached, or its kind is not known.
+        TargetError: it is not reached, or the options do not go with it.
     """
     kind = settings.target.service_kind
     if kind == "in_process":
@@ -43,14 +57,12 @@ def open_target(settings: PerfSettings) -> PerfTarget:
         return InProcessTarget(settings.target)
     if kind == "openai":
         return OpenAiTarget(settings.target)
-    if kind != "triton":
-        raise TargetError(
-            f"--service-kind={kind} is read, but naiad perf has no client for such a service; expected triton, "
-            "in_process or openai"
-        )
-    if settings.target.protocol == "grpc":
-        return KserveGrpcTarget(settings.target)
-    return KserveHttpTarget(settings.target, settings.input)
+    if kind == "tfserving":
+        is_grpc = settings.target.protocol == "grpc"
+        return (TfServingGrpcTarget if is_grpc else TfServingTarget)(settings.target, settings.input)
+    if kind == "torchserve":
+        return TorchServeTarget(settings.target)
+    return open_kserve(settings)
 
 
 @contextmanager
@@ -70,8 +82,11 @@ def loop_of(target: PerfTarget) -> EpollLoop:
 
 
 def at_service(settings: PerfSettings) -> PerfSettings:
-    """The settings with what follows from the kind of the service: a model in this process is measured by its pid."""
+    """The settings with what the target needs to know of the other parts, and what they need to know of it."""
+    # A model in this process is measured by its pid.
     measure = settings.measure
+    keeps = settings.output.profile_export_file is not None
+    settings = replace(settings, target=replace(settings.target, keeps_responses=keeps))
     if settings.target.service_kind != "in_process" or measure.server_pid is not None:
         return settings
     return replace(settings, measure=replace(measure, server_pid=os.getpid()))

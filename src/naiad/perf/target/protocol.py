@@ -5,17 +5,23 @@ Nothing here knows a protocol. A new kind of service is a ``PerfTarget`` and a `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Final, Protocol, runtime_checkable
 
 from naiad.perf.results import ServerParts
-from naiad.perf.steps import ModelDescription, Step
+from naiad.perf.steps import ModelDescription, Step, TensorValue
 from naiad.perf.target.region_calls import RegionCalls
 from naiad.perf.transfer import TransferTimes
 from naiad.shared_memory.region import RegionRef
 
 Problem = tuple[str, str]
 """What kind of failure, such as ``HTTP 400``, and its cause in words."""
+
+
+CANNOT_CONNECT: Final = "cannot connect"
+CONNECTION_LOST: Final = "connection lost"
+UNREACHED: Final = frozenset({CANNOT_CONNECT, CONNECTION_LOST})
+"""The kinds of failures of requests that no server has answered."""
 
 
 class TargetError(Exception):
@@ -28,10 +34,14 @@ class EncodedRequest(Protocol):
     Attributes:
         index: which of the steps it was made from, counted from 0.
         size: its bytes.
+        last_response: as ``PerfTarget.outputs_of`` takes it, where the settings ask for that.
     """
 
     index: int
     size: int
+
+    @property
+    def last_response(self) -> Hashable: ...
 
 
 class EncodedStep(Protocol):
@@ -45,6 +55,25 @@ class EncodedStep(Protocol):
         ...
 
 
+@runtime_checkable
+class TurnStep(Protocol):
+    """A step that is one turn of a conversation.
+
+    Attributes:
+        delay_ms: how long the conversation rests once the turn has its response.
+    """
+
+    delay_ms: float
+
+    def in_session(self, history: list[Any]) -> EncodedRequest:
+        """The turn behind everything that was said before; ``history`` gets what the turn itself says."""
+        ...
+
+    def take_reply(self, request: Any, history: list[Any]) -> Problem | None:
+        """Read the response to a request of ``in_session`` into ``history``; gives what is wrong with it."""
+        ...
+
+
 class Place:
     """Room for one request in flight; used again and again.
 
@@ -54,9 +83,10 @@ class Place:
         holder: whatever the load keeps here, such as the sequence that it plays.
         response_times: when the responses of the present request came, on the monotonic clock; None unless somebody
             wants to know.
+        responses: what they held, as ``EncodedRequest.last_response``; None unless somebody wants to know.
     """
 
-    __slots__ = ("began_ns", "holder", "last_ns", "request", "response_times")
+    __slots__ = ("began_ns", "holder", "last_ns", "request", "response_times", "responses")
 
     def __init__(self) -> None:
         self.began_ns = 0
@@ -64,6 +94,7 @@ class Place:
         self.request: Any = None
         self.holder: Any = None
         self.response_times: list[int] | None = None
+        self.responses: list[Hashable] | None = None
 
     def start(self, request: Any, began_ns: int, now_ns: int) -> None:
         """Send a request; its latency counts from ``began_ns``."""
@@ -87,6 +118,13 @@ class ResponseListener(Protocol):
         """A response of a stream came, the last one included; ``place.last_ns`` holds the time of the one before."""
         ...
 
+    def unreached(self, channel: ClientChannel, cause: str) -> None:
+        """A connection could not be made, or the server closes all of them before it responds.
+
+        The requests on it fail next. One that is started there later connects again.
+        """
+        ...
+
 
 class ClientChannel(Protocol):
     """A connection.
@@ -94,10 +132,14 @@ class ClientChannel(Protocol):
     Attributes:
         places: how many requests may be in flight on it at a time.
         is_open: whether requests can be sent.
+        is_reached: whether they can be sent, and no connection was lost since the last response.
     """
 
     places: Sequence[Place]
     is_open: bool
+
+    @property
+    def is_reached(self) -> bool: ...
 
     def fileno(self) -> int: ...
 
@@ -188,6 +230,14 @@ class PerfTarget(Protocol):
 
         Raises:
             TargetError: the protocol cannot carry it.
+        """
+        ...
+
+    def outputs_of(self, response: Any) -> Mapping[str, TensorValue]:
+        """The outputs of a response by name, from ``EncodedRequest.last_response``; empty where the service names none.
+
+        Raises:
+            ValueError, LookupError, TypeError: it cannot be read.
         """
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from naiad.perf.target.loop import EpollLoop
@@ -17,7 +17,8 @@ OPEN_S = 30.0
 class Questioner:
     """Listens to a channel with a single request."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: EpollLoop) -> None:
+        self._loop = loop
         self.times = TransferTimes()
         self.ended_ns = 0
         self.problem: Problem | None = None
@@ -30,15 +31,21 @@ class Questioner:
     def responded(self, place: Place, now_ns: int) -> None:
         """Responses before the last one do not count here."""
 
+    def unreached(self, channel: ClientChannel, cause: str) -> None:
+        """There is no other connection to ask over."""
+        self._loop.fail(cause)
 
-def wait_open(loop: EpollLoop, channels: list[ClientChannel], what: str) -> None:
-    """Wait until all channels are open.
+
+def wait_open(
+    loop: EpollLoop, channels: Sequence[ClientChannel], what: str, refused: Container[ClientChannel] = ()
+) -> None:
+    """Wait until all channels are open, but for those that are ``refused`` meanwhile.
 
     Raises:
         TargetError: one of them cannot be opened, or not in time.
     """
     end = time.monotonic_ns() + int(OPEN_S * 1e9)
-    while not all(channel.is_open for channel in channels) and not loop.failure:
+    while not all(channel.is_open or channel in refused for channel in channels) and not loop.failure:
         if time.monotonic_ns() > end:
             opened = sum(channel.is_open for channel in channels)
             raise TargetError(f"{what} opened {opened} of {len(channels)} connections within {OPEN_S:g} s")
@@ -69,8 +76,8 @@ def query(
     Raises:
         TargetError: there was no response, or it is a failure.
     """
-    questioner = Questioner()
     with open_loop() as loop:
+        questioner = Questioner(loop)
         channel = open_channel(loop, questioner)
         wait_open(loop, [channel], what)
         began = time.monotonic_ns()

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from naiad.perf.target.address import Address, cause_of
-from naiad.perf.target.protocol import Place, Poller, ResponseListener
+from naiad.perf.target.protocol import CANNOT_CONNECT, CONNECTION_LOST, Place, Poller, ResponseListener
 
 RECEIVE_BYTES: Final = 1 << 16
 _MAX_LOSSES: Final = 5
-"""So many connections in a row that are lost before any response end the measurement."""
+"""After so many connections in a row that are lost before any response the server counts as not reached."""
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -42,6 +42,11 @@ class SocketChannel:
     def fileno(self) -> int:
         """The descriptor of the socket; -1 when there is none."""
         return self._descriptor
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether it is connected, and no connection was lost since the last response."""
+        return self.is_open and not self._losses
 
     # Connecting
 
@@ -100,8 +105,11 @@ class SocketChannel:
             self._opened()
 
     def _cannot_connect(self, error: OSError) -> None:
-        self._poller.fail(f"cannot connect to {self._address.authority}: {cause_of(error)}")
-        self._drop()
+        cause = cause_of(error)
+        failed = self._give_up()
+        self._listener.unreached(self, f"cannot connect to {self._address.authority}: {cause}")
+        for place, now_ns in failed:
+            self._listener.completed(place, now_ns, (CANNOT_CONNECT, cause))
 
     def _opened(self) -> None:
         self.is_open = True
@@ -180,12 +188,24 @@ class SocketChannel:
         self._unsent.clear()
         self._losses += bool(in_flight) or not self.is_open
         if self._losses >= _MAX_LOSSES:
-            self._drop()
-            self._poller.fail(f"{self._address.authority} closes every connection before it responds: {cause}")
-            return
-        self.connect()
+            in_flight += self._give_up()
+            text = f"{self._address.authority} closes every connection before it responds: {cause}"
+            self._listener.unreached(self, text)
+        else:
+            self.connect()
         for place, now_ns in in_flight:
-            self._listener.completed(place, now_ns, ("connection lost", cause))
+            self._listener.completed(place, now_ns, (CONNECTION_LOST, cause))
+
+    def _give_up(self) -> list[tuple[Place, int]]:
+        """Close the connection; gives the places whose requests have failed with it, as ``_take_in_flight``."""
+        failed = self._take_in_flight() + self._take_waiting()
+        self._unsent.clear()
+        self._drop()
+        return failed
+
+    def _take_waiting(self) -> list[tuple[Place, int]]:
+        """The places whose requests wait for a connection, where they are kept apart; they are free afterwards."""
+        return []
 
     def _take_in_flight(self) -> list[tuple[Place, int]]:
         """The places whose requests are lost, with the present time; they are free afterwards."""

@@ -8,7 +8,6 @@ from typing import Final
 from naiad.perf.load.host import cores
 from naiad.perf.load.load import MeasuredLoad
 from naiad.perf.load.loads import LoadFactory
-from naiad.perf.measure.recorder import Recorder
 from naiad.perf.results import LevelResult, LoadLevel, LoadMode
 from naiad.perf.settings import PerfSettings
 from naiad.perf.target.loop import EpollLoop
@@ -28,14 +27,11 @@ class Crew:
         job: what other processes need to make it.
     """
 
-    def __init__(
-        self, settings: PerfSettings, factory: LoadFactory, job: Prepare, *, is_streaming: bool = False
-    ) -> None:
+    def __init__(self, settings: PerfSettings, factory: LoadFactory, job: Prepare) -> None:
         self._plan = settings.load
         self._total = settings.measure.total_requests
         self._factory = factory
         self._job = job
-        self._is_streaming = is_streaming
         self._is_apart = settings.target.service_kind != "in_process"
         self._wanted = settings.load.client_workers or 1
         self._may_grow = settings.load.client_workers == 0
@@ -66,8 +62,7 @@ class Crew:
         """
         count = self._count(level)
         if count == 1:
-            recorder = Recorder(is_streaming=self._is_streaming, exported=self._job.exported)
-            return self._factory.open(loop, recorder, level)
+            return self._factory.open(loop, self._factory.recorder(self._job.exported), level)
         self._start(count)
         return SharedLoad(loop, self._workers[:count], level)
 

@@ -49,9 +49,14 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Say what has happened since the last cut. Answered by ``WindowPart``."""
+    """Say what has happened since the last cut. Answered by ``WindowPart``.
+
+    Attributes:
+        begins: whether the first window begins: requests before it are in no export.
+    """
 
     at_ns: int
+    begins: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from naiad.perf.load.host import sharpen_timers
 from naiad.perf.load.load import NEVER_NS, Load
 from naiad.perf.load.loads import LoadFactory, encode_streams, timestamps_of
 from naiad.perf.measure.processor import processor_time
-from naiad.perf.measure.recorder import Recorder
 from naiad.perf.target.loop import EpollLoop
 from naiad.perf.target.open import open_target
 from naiad.perf.target.protocol import Place, TargetError
@@ -36,7 +35,7 @@ class GeneratorProcess:
     """
 
     places: Sequence[Place] = ()
-    is_open = True
+    is_open = is_reached = True
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
         self._connection = connection
@@ -44,8 +43,8 @@ class GeneratorProcess:
         self._loop: EpollLoop | None = None
         self._load: Load | None = None
         self._begin_ns = self._cut_ns = NEVER_NS
+        self._begins_window = False
         self._reported = State()
-        self._is_streaming = False
         self._exported: Sequence[dict[str, object]] | None = None
 
     def run(self) -> None:
@@ -75,6 +74,8 @@ class GeneratorProcess:
     def _cut(self, load: Load, loop: EpollLoop) -> None:
         at_ns, self._cut_ns = self._cut_ns, NEVER_NS
         window = load.recorder.end_window(at_ns)
+        if self._begins_window:
+            load.recorder.begin_window(at_ns)
         self._connection.send(WindowPart(window, processor_time(), loop.take_delays(), load.in_flight))
 
     # The channel
@@ -93,7 +94,7 @@ class GeneratorProcess:
         if isinstance(order, Begin):
             self._begin_ns = order.at_ns
         elif isinstance(order, Cut):
-            self._cut_ns = order.at_ns
+            self._cut_ns, self._begins_window = order.at_ns, order.begins
         elif isinstance(order, StopLoad):
             self._begin_ns = NEVER_NS
             if self._load is not None:
@@ -133,7 +134,7 @@ class GeneratorProcess:
         model = target.describe()
         if order.outputs is not None:
             target.place_tensors(order.outputs)
-        self._is_streaming, self._exported = target.is_streaming, order.exported
+        self._exported = order.exported
         encoded = encode_streams(target, order.streams)
         self._factory = LoadFactory(order.settings, target, model, encoded, timestamps_of(order.streams))
         # What is there now stays: a full collection over it would hold requests back.
@@ -144,8 +145,7 @@ class GeneratorProcess:
         assert self._factory is not None, "prepare comes before open"
         loop = EpollLoop()
         try:
-            recorder = Recorder(is_streaming=self._is_streaming, exported=self._exported)
-            load = self._factory.open(loop, recorder, order.level, order.share)
+            load = self._factory.open(loop, self._factory.recorder(self._exported), order.level, order.share)
         except TargetError:
             loop.close()
             raise

@@ -47,7 +47,7 @@ class SharedRecorder(Recorder):
 
     def begin_window(self, now_ns: int) -> None:
         """Begin an empty window."""
-        super().begin_window(self._cut(now_ns))
+        super().begin_window(self._cut(now_ns, begins=True))
 
     def fold(self, now_ns: int) -> Second:
         """Fetch what has happened since the last cut, and sum it up."""
@@ -63,13 +63,13 @@ class SharedRecorder(Recorder):
             record.level = level
         return sorted(self.exported, key=lambda record: record.timestamp_ns)
 
-    def _cut(self, now_ns: int) -> int:
+    def _cut(self, now_ns: int, *, begins: bool = False) -> int:
         if now_ns == self._cut_ns or any(worker.is_lost for worker in self._workers):
             return now_ns
         at_ns = self._cut_ns = now_ns + LEAD_NS
         try:
             for worker in self._workers:
-                worker.order(Cut(at_ns))
+                worker.order(Cut(at_ns, begins))
             for worker in self._workers:
                 part = worker.response()
                 if isinstance(part, WindowPart):
@@ -162,6 +162,11 @@ class SharedLoad:
         if self._unanswered:
             return sum(self._unanswered.values())
         return sum(max(worker.in_flight, 1) for worker in self._workers if not worker.state.is_drained)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a response was due when the processes told of it last."""
+        return any(worker.in_flight for worker in self._workers)
 
     def stop(self) -> None:
         """Send nothing more; what is in flight goes on."""

@@ -39,7 +39,7 @@ class Worker:
     """
 
     places: Sequence[Place] = ()
-    is_open = True
+    is_open = is_reached = True
 
     def __init__(self, name: str) -> None:
         self.name = name

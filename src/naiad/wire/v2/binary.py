@@ -51,7 +51,7 @@ class BinaryResponseHead:
 class BinaryPlan(InferPlan[BinaryResponseHead]):
     """A plan for requests with one JSON part.
 
-    ``in_json``: every output is sent inside the JSON of the response, and has numbers.
+    ``in_json``: every output is sent as a list of numbers inside the JSON of the response.
     """
 
     __slots__ = ("_json_texts", "_placed_responses", "in_json")
@@ -62,6 +62,7 @@ class BinaryPlan(InferPlan[BinaryResponseHead]):
         self.in_json = (
             self.classes is None
             and not self.placed
+            and not self.base64
             and not any(self.binary[name] for name in self.outputs)
             and all(kind.in_json and not kind.is_bytes for kind in kinds)
         )

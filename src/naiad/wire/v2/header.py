@@ -30,6 +30,11 @@ RESERVED_KEY = "parameter keys starting with 'triton_' are reserved for Triton u
 REGION: Final = "shared_memory_region"
 REGION_OFFSET: Final = "shared_memory_offset"
 REGION_SIZE: Final = "shared_memory_byte_size"
+ENCODING: Final = "binary_data_encoding"
+"""The parameter of a request, an input or an output whose only value, ``BASE64``, stands for base64 text in JSON."""
+BASE64: Final = "base64"
+BASE64_KEY: Final = "b64"
+"""The only member of an object in the place of ``data``, with base64 text."""
 MAX_SEQUENCE_NAME: Final = 128
 _WIDEST_BYTES = 8
 _SEQUENCE_KEYS = ("sequence_start", "sequence_end")
@@ -37,7 +42,7 @@ _SEQUENCE_KEYS = ("sequence_start", "sequence_end")
 
 @dataclass(slots=True)
 class InputHeader:
-    """One entry of ``inputs``. Exactly one of ``data``, ``binary_size`` (bytes) and ``region`` is set."""
+    """One entry of ``inputs``. Exactly one of ``data``, ``base64``, ``binary_size`` (bytes) and ``region`` is set."""
 
     name: str
     dtype: DataType
@@ -46,21 +51,26 @@ class InputHeader:
     data: list[Any] | None
     binary_size: int | None
     region: RegionRef | None = None
+    base64: str | None = None
 
 
 @dataclass(slots=True)
 class OutputHeader:
-    """An entry of ``outputs``; ``classification`` 0 means the tensor itself, ``region`` is the shared memory for it."""
+    """An entry of ``outputs``; ``classification`` 0 means the tensor itself, ``region`` is the shared memory for it,
+    ``base64`` means that its data come as base64 text in JSON.
+    """
 
     name: str
     binary: bool
     classification: int = 0
     region: RegionRef | None = None
+    base64: bool = False
 
 
 @dataclass(slots=True)
 class InferHeader:
-    """The whole JSON part. ``outputs`` None: the caller named none and gets all, binary or not by ``binary_default``.
+    """The whole JSON part. ``outputs`` None: the caller named none and gets all, in the format that ``binary_default``
+    or ``base64_default`` says.
 
     ``empty_final``: the caller wants an empty final response when the final flag comes without a response.
     """
@@ -73,6 +83,7 @@ class InferHeader:
     sequence_start: bool = False
     sequence_end: bool = False
     binary_default: bool = False
+    base64_default: bool = False
     empty_final: bool = False
     inputs: list[InputHeader] = field(default_factory=list)
     outputs: list[OutputHeader] | None = None
@@ -91,10 +102,11 @@ class InferHeader:
         if self.parameters:
             return None
         inputs = tuple([(i.name, i.dtype.wire, i.shape, i.binary_size, i.region) for i in self.inputs])
-        outputs = tuple([(o.name, o.binary, o.classification, o.region) for o in self.outputs or ()])
+        outputs = tuple([(o.name, o.binary, o.classification, o.region, o.base64) for o in self.outputs or ()])
         sequence_id = None if of_any_sequence else self.sequence_id
         sequence = (sequence_id, self.sequence_start, self.sequence_end)
-        return inputs, outputs, self.binary_default, self.priority, self.timeout_us, sequence, self.empty_final
+        formats = (self.binary_default, self.base64_default)
+        return inputs, outputs, formats, self.priority, self.timeout_us, sequence, self.empty_final
 
 
 def parse_infer_header(raw: bytes | bytearray | memoryview) -> InferHeader:
@@ -124,7 +136,7 @@ def header_of(root: Any) -> InferHeader:
         entries = _array(outputs, "outputs")
         check_number(len(entries), "outputs")
         # An empty list names no output, so the caller gets all.
-        header.outputs = [_read_output(entry, i) for i, entry in enumerate(entries)] or None
+        header.outputs = [_read_output(entry, i, header.base64_default) for i, entry in enumerate(entries)] or None
     return header
 
 
@@ -194,6 +206,8 @@ def _read_parameters(header: InferHeader, found: Any) -> None:
             header.timeout_us = _unsigned(value, key)
         elif key == "binary_data_output":
             header.binary_default = _boolean(value, key)
+        elif key == ENCODING:
+            header.base64_default = _is_base64(found, "the request")
         elif key.startswith("triton_"):
             raise InvalidArgumentError(RESERVED_KEY)
         elif isinstance(value, bool | int | float | str):
@@ -202,6 +216,8 @@ def _read_parameters(header: InferHeader, found: Any) -> None:
             raise InvalidArgumentError(
                 f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'."
             )
+    if header.base64_default and header.binary_default:
+        raise InvalidArgumentError(f"the request can't set both 'binary_data_output' and '{ENCODING}'")
 
 
 def _read_input(entry: Any, index: int) -> InputHeader:
@@ -220,12 +236,51 @@ def _read_input(entry: Any, index: int) -> InputHeader:
     if dtype is None:
         raise InvalidArgumentError(f"invalid datatype for input {name}")
     size = _binary_size(fields)
-    data = _array(entry["data"], "data") if "data" in entry else None
+    data, base64 = _read_data(entry, fields, name)
     if data is not None:
         check_in_json(dtype, name)
     region = _region(fields, f"input '{name}'") if REGION in fields else None
     elements = count_elements(shape, name)
-    return InputHeader(name, dtype, shape, elements, data, size, region)
+    return InputHeader(name, dtype, shape, elements, data, size, region, base64)
+
+
+def _read_data(entry: dict[str, Any], parameters: dict[str, Any], name: str) -> tuple[list[Any] | None, str | None]:
+    """The member ``data`` of an input: a list, or the text of base64; neither where its data are elsewhere."""
+    is_text = _is_base64(parameters, f"input '{name}'")
+    if "data" not in entry:
+        if is_text:
+            raise InvalidArgumentError(f"input '{name}' sets '{ENCODING}', expected its base64 text in 'data'")
+        return None, None
+    data = entry["data"]
+    if isinstance(data, dict) and BASE64_KEY in data:
+        data, is_text = _base64_member(data, name), True
+    if not is_text:
+        hint = f"; base64 text needs the parameter '{ENCODING}' of its input" if isinstance(data, str) else ""
+        return _array(data, "data", hint), None
+    if not isinstance(data, str):
+        raise _not_base64(name, f"expected base64 text, found {_kind(data)}")
+    return None, data
+
+
+def _base64_member(data: dict[str, Any], name: str) -> Any:
+    if len(data) > 1:
+        raise _not_base64(name, f"expected the member '{BASE64_KEY}' alone, found {len(data)} members")
+    return data[BASE64_KEY]
+
+
+def _not_base64(name: str, problem: str) -> MalformedRequestError:
+    return MalformedRequestError(f"Unable to parse 'data' of input '{name}': {problem}")
+
+
+def _is_base64(parameters: dict[str, Any], place: str) -> bool:
+    """Whether the parameters of ``place`` say that data come as base64 text."""
+    if ENCODING not in parameters:
+        return False
+    if parameters[ENCODING] != BASE64:
+        raise InvalidArgumentError(
+            f"parameter '{ENCODING}' of {place}: expected '{BASE64}', found {_kind(parameters[ENCODING])}"
+        )
+    return True
 
 
 def check_in_json(dtype: DataType, name: str) -> None:
@@ -269,7 +324,8 @@ def _binary_size(parameters: dict[str, Any]) -> int | None:
     return _unsigned(parameters["binary_data_size"], "binary_data_size")
 
 
-def _read_output(entry: Any, index: int) -> OutputHeader:
+def _read_output(entry: Any, index: int, is_base64: bool) -> OutputHeader:
+    """An entry of ``outputs``; ``is_base64``: it is sent as base64 text unless it says something else."""
     place = f"outputs[{index}]"
     if not isinstance(entry, dict):
         raise MalformedRequestError(f"Unable to parse 'outputs': {place} must be an object, found {_kind(entry)}")
@@ -278,6 +334,11 @@ def _read_output(entry: Any, index: int) -> OutputHeader:
     if isinstance(parameters, dict):
         if "binary_data" in parameters:
             output.binary = _boolean(parameters["binary_data"], "binary_data")
+        if _is_base64(parameters, f"output '{output.name}'"):
+            output.base64 = True
+            other = "shared_memory_region" if REGION in parameters else "binary_data" if output.binary else ""
+            if other:
+                raise InvalidArgumentError(f"Output can't set both '{other}' and '{ENCODING}'")
         if "classification" in parameters:
             output.classification = _unsigned(parameters["classification"], "classification")
         if REGION in parameters:
@@ -285,6 +346,7 @@ def _read_output(entry: Any, index: int) -> OutputHeader:
             other = "classification" if output.classification else "binary_data" if output.binary else ""
             if other:
                 raise InvalidArgumentError(f"Output can't set both 'shared_memory_region' and '{other}'")
+    output.base64 = output.base64 or (is_base64 and not output.binary and output.region is None)
     return output
 
 
@@ -331,9 +393,9 @@ def _required(entry: dict[str, Any], key: str, place: str) -> Any:
     return entry[key]
 
 
-def _array(value: Any, key: str) -> list[Any]:
+def _array(value: Any, key: str, hint: str = "") -> list[Any]:
     if not isinstance(value, list):
-        raise MalformedRequestError(f"Unable to parse '{key}': expected an array, found {_kind(value)}")
+        raise MalformedRequestError(f"Unable to parse '{key}': expected an array, found {_kind(value)}{hint}")
     return value
 
 

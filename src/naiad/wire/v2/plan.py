@@ -43,11 +43,13 @@ class OutputFormats:
         dtypes: the configured datatype of each output.
         binary: whether the caller wants an output as binary data.
         classes: the outputs that are classified; None without any.
+        base64: the outputs that the caller wants as base64 text in JSON.
     """
 
     dtypes: Mapping[str, DataType]
     binary: Mapping[str, bool]
     classes: Classes | None = None
+    base64: frozenset[str] = frozenset()
 
 
 class InferPlan(RequestOptions, Generic[_Head]):
@@ -58,6 +60,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
         inputs: the binary inputs; ``data_bytes`` is the sum of their bytes, and ``size`` the same for requests that
             take the fast path, -1 for requests with shared memory.
         dtypes, binary: by requested output, its datatype and whether the caller wants it as binary data.
+        base64: the requested outputs that are sent as base64 text.
         empty_final: the caller wants an empty final response when the final flag comes without a response (streams of
             gRPC).
         classes: the outputs that are classified; None without any.
@@ -71,6 +74,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
         "_heads",
         "_of_versions",
         "_single",
+        "base64",
         "binary",
         "classes",
         "data_bytes",
@@ -117,6 +121,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
         self.size = size if regions is None else -1
         self.dtypes = dtypes
         self.binary = binary
+        self.base64 = formats.base64
         self.is_special = regions is not None
         self.placed: frozenset[str] = frozenset(name for name, _ in regions.outputs) if regions else frozenset()
         self.plain = (

@@ -16,18 +16,22 @@ from naiad.request import NO_PARAMETERS, Array, Parameters
 from naiad.tensor.bytes_codec import Raw, encode_bytes
 from naiad.tensor.dtypes import BY_NUMPY, DataType
 from naiad.tensor.packed_bytes import PACKED, serialised
+from naiad.wire.v2.base64_text import encode_base64
 from naiad.wire.v2.json import encode_data
 from naiad.wire.v2.parameters import parameters_json
 
 
 class OutputPart(NamedTuple):
-    """One output to encode: as binary data behind the JSON, or inside it; no data if it is ``placed`` elsewhere."""
+    """One output to encode: as binary data behind the JSON, or inside it, as ``base64`` text or as a list; no data if
+    it is ``placed`` elsewhere.
+    """
 
     name: str
     dtype: DataType
     array: Array
     binary: bool
     placed: bool = False
+    base64: bool = False
 
     @property
     def in_json(self) -> bool:
@@ -62,6 +66,8 @@ def encode_response(
             raw = tensor_bytes(output.array, output.dtype)
             tensors.append(raw)
             pieces.append(b'%s,"parameters":{"binary_data_size":%d}}' % (text, len(raw)))
+        elif output.base64:
+            pieces.append(b'%s,"data":{"b64":"%s"}}' % (text, encode_base64(tensor_bytes(output.array, output.dtype))))
         else:
             pieces.append(b'%s,"data":%s}' % (text, encode_data(output.array, output.dtype, output.name)))
     json = b"%s%s%s]}" % (response_opening(request_id), model_head(model, version, parameters), b",".join(pieces))

@@ -120,6 +120,7 @@ def test_watchers_are_limited_and_make_room_when_they_go(repository: Path) -> No
     play(repository, scenario)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TRANSPORTS)
 def test_watching_over_a_connection(repository: Path, kind: str) -> None:
     async def scenario(house: House) -> None:

@@ -236,6 +236,7 @@ def test_a_caller_who_cancels(kind: str) -> None:
     play(kind, scenario)
 
 
+@pytest.mark.slow
 def test_a_deadline_that_passes(kind: str) -> None:
     async def scenario(channel: Any, seen: Seen, transport: Transport) -> None:
         code, _ = await refusal(channel.unary_unary("/t/keep")(b"", timeout=1.0))

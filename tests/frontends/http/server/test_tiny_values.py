@@ -37,6 +37,8 @@ BODIES = {
     "dimensions": b'{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":%b,"data":[1]}]}' % repeated(b"1"),
     "parameters": b'{"inputs":[],"parameters":{%b}}' % b",".join(b'"%x":1' % n for n in range(SIZE // 11)),
     "bare words": b'{"a":NaN,"inputs":%b' % repeated(b"[]"),
+    "base64 of another length": with_data(b'{"b64":"%b"}' % (b"A" * SIZE)),
+    "base64 with a wrong end": with_data(b'{"b64":"%b*"}' % (b"A" * SIZE)),
     "just below": with_data(repeated(b"[1]", 4 * MANY_VALUES - 50)),
 }
 

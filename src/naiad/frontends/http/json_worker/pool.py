@@ -59,6 +59,7 @@ LARGE_OUTPUT_BYTES: Final = 1 << 18
 MAX_WAITING: Final = 64
 """Bodies and responses that may wait before further bodies are refused. Responses are not: their inference is done."""
 _STRING_WEIGHT: Final = 4
+_BASE64_SHARE: Final = 4
 WORKERS: Final = 2
 IDLE_S: Final = 60.0
 
@@ -82,14 +83,19 @@ def is_large_json(raw: Body, many_values: int = MANY_VALUES) -> bool:
     if len(raw) >= LARGE_JSON_BYTES:
         return True
     plain = _plain(raw)
-    if b'"BYTES"' in plain:
-        many_values = min(many_values, MANY_STRINGS)
     # Counting commas costs far less than parsing; each value but the first of a list has one.
-    return plain.count(b",") >= many_values
+    commas = plain.count(b",")
+    if commas >= MANY_STRINGS and b'"BYTES"' in plain:
+        many_values = min(many_values, MANY_STRINGS)
+    return commas >= many_values
 
 
-def weight_in_json(array: Array, dtype: DataType) -> int:
-    """The weight of an output that is written as JSON: strings take several times as long as numbers."""
+def weight_in_json(array: Array, dtype: DataType, is_base64: bool = False) -> int:
+    """The weight of an output that is written as JSON: strings take several times as long as numbers, base64 a part of
+    that.
+    """
+    if is_base64:
+        return array.nbytes // _BASE64_SHARE
     return array.nbytes if dtype.itemsize else _STRING_WEIGHT * array.nbytes
 
 
@@ -155,7 +161,7 @@ class JsonWork:
             # Runs in the thread: making the bytes of the outputs may copy.
             data = [b"" if part.placed else tensor_bytes(part.array, part.dtype) for part in parts]
             outputs = [
-                (p.name, p.dtype.wire, p.array.shape, p.binary, p.placed, len(raw))
+                (p.name, p.dtype.wire, p.array.shape, p.binary, p.placed, p.base64, len(raw))
                 for p, raw in zip(parts, data, strict=True)
             ]
             told = {"model": model, "version": version, "id": request_id, "parameters": dict(parameters)}

@@ -22,10 +22,21 @@ from naiad.request import Outputs
 from naiad.shared_memory.tensor_ref import PlacedOutput, as_array
 from naiad.tensor.bytes_codec import Raw, decode_bytes
 from naiad.tensor.dtypes import BY_WIRE, DataType
+from naiad.tensor.packed_bytes import PackedStrings
 from naiad.wire.json_text import dump_json, load_json
+from naiad.wire.v2.base64_text import decode_base64
 from naiad.wire.v2.generate import encode_generated
 from naiad.wire.v2.generate_packed import pack_generate
-from naiad.wire.v2.header import REGION, REGION_OFFSET, REGION_SIZE, InferHeader, check_description, header_of
+from naiad.wire.v2.header import (
+    ENCODING,
+    REGION,
+    REGION_OFFSET,
+    REGION_SIZE,
+    InferHeader,
+    InputHeader,
+    check_description,
+    header_of,
+)
 from naiad.wire.v2.json import decode_data
 from naiad.wire.v2.response import OutputPart, encode_response, tensor_bytes
 
@@ -40,7 +51,7 @@ _OF_INPUTS: Final = frozenset(("name", "shape", "datatype"))
 _OF_OUTPUTS: Final = frozenset(("name",))
 _REGIONS: Final = frozenset((REGION, REGION_OFFSET, REGION_SIZE))
 _ABOUT_INPUTS: Final = _REGIONS | {"binary_data_size"}
-_ABOUT_OUTPUTS: Final = _REGIONS | {"binary_data", "classification"}
+_ABOUT_OUTPUTS: Final = _REGIONS | {"binary_data", "classification", ENCODING}
 
 Parts = list[Raw]
 
@@ -64,7 +75,7 @@ def to_binary(body: memoryview, json_bytes: int, is_alone: bool) -> Parts:
             continue
         if given.region is not None:
             continue
-        raw = tensor_bytes(decode_data(given), given.dtype)
+        raw = _raw_of(given)
         parameters = entry.get("parameters")
         entry["parameters"] = {**(parameters if isinstance(parameters, dict) else {}), "binary_data_size": len(raw)}
         tensors.append(raw)
@@ -73,6 +84,11 @@ def to_binary(body: memoryview, json_bytes: int, is_alone: bool) -> Parts:
     check_description(len(described))
     # JSON allows spaces at the end: they align the tensors, which become views.
     return [described + b" " * (-len(described) % ALIGNMENT), *tensors, body[at:]]
+
+
+def _raw_of(given: InputHeader) -> Raw:
+    """An input whose data are in the JSON, as binary data."""
+    return tensor_bytes(decode_data(given), given.dtype) if given.base64 is None else decode_base64(given)
 
 
 def _without_others(root: dict[str, Any]) -> dict[str, Any]:
@@ -112,14 +128,14 @@ def to_json(description: bytes | memoryview, data: memoryview, is_flat: bool = F
     told = json.loads(bytes(description))
     parts: list[OutputPart] = []
     at = 0
-    for name, wire, shape, is_binary, is_placed, size in told["outputs"]:
+    for name, wire, shape, is_binary, is_placed, is_base64, size in told["outputs"]:
         dtype = BY_WIRE[wire]
         if is_placed:
             # The data lie in a region of the client; the response only describes them.
             array = as_array(PlacedOutput(dtype.numpy, tuple(shape)))
         else:
-            array = _array(data[at : at + size], dtype, shape)
-        parts.append(OutputPart(name, dtype, array, is_binary, is_placed))
+            array = _array(data[at : at + size], dtype, shape, is_base64)
+        parts.append(OutputPart(name, dtype, array, is_binary, is_placed, is_base64))
         at += size
     model, version, request_id, parameters = told["model"], told["version"], told["id"], told["parameters"]
     if is_flat:
@@ -128,7 +144,10 @@ def to_json(description: bytes | memoryview, data: memoryview, is_flat: bool = F
     return encode_response(model, version, request_id, parts, parameters).json
 
 
-def _array(raw: memoryview, dtype: DataType, shape: list[int]) -> Any:
+def _array(raw: memoryview, dtype: DataType, shape: list[int], is_base64: bool) -> Any:
+    if dtype.is_bytes and is_base64:
+        # Written as it is: there is no need to know its strings.
+        return PackedStrings(raw, shape, "an output")
     if dtype.is_bytes:
         return decode_bytes(raw, int(np.prod(shape)), "an output").reshape(shape)
     return np.frombuffer(raw, dtype.numpy).reshape(shape)

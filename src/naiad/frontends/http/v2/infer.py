@@ -88,12 +88,16 @@ class HttpInferRequest(HttpClientRequest):
                 outputs[name],
                 plan.binary[name] and name not in plan.placed,
                 name in plan.placed,
+                name in plan.base64,
             )
             for name in plan.outputs
             if name in outputs
         ]
         # Writing the numbers of large outputs as text would hold the loop up.
-        if sum(weight_in_json(part.array, part.dtype) for part in parts if part.in_json) >= LARGE_OUTPUT_BYTES:
+        if (
+            sum(weight_in_json(part.array, part.dtype, part.base64) for part in parts if part.in_json)
+            >= LARGE_OUTPUT_BYTES
+        ):
             self._send_later(parts, parameters_of(outputs))
             return
         try:

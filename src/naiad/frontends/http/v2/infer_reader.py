@@ -14,6 +14,7 @@ from naiad.execution.model.interface import ServingModel
 from naiad.frontends.http.server.exchange import Body
 from naiad.frontends.inference.request_planner import Planner, read_bytes
 from naiad.request import Array, request_label
+from naiad.wire.v2.base64_text import decode_base64
 from naiad.wire.v2.binary import BinaryPlan
 from naiad.wire.v2.header import InferHeader, InputHeader, parse_infer_header
 from naiad.wire.v2.json import decode_data
@@ -113,16 +114,25 @@ def _locate(header: InferHeader, spec: ModelSpec, available: int) -> dict[str, i
 def _read_others(
     header: InferHeader, spec: ModelSpec, offsets: Mapping[str, int], body: Body, start: int, inputs: dict[str, Array]
 ) -> None:
-    """The inputs that are not plain views: JSON data and BYTES. Those in regions come later."""
+    """The inputs that are not plain views: data in JSON, and BYTES. Those in regions come later."""
     for given in header.inputs:
         if given.region is not None:
             continue
-        if given.binary_size is None:
+        if given.base64 is not None:
+            inputs[given.name] = _read_base64(given, spec, header.id)
+        elif given.binary_size is None:
             inputs[given.name] = decode_data(given, spec.name, header.id)
         elif given.dtype.is_bytes:
             begin = start + offsets[given.name]
             raw = memoryview(body)[begin : begin + given.binary_size]
             inputs[given.name] = read_bytes(given, spec, raw, header.id)
+
+
+def _read_base64(given: InputHeader, spec: ModelSpec, request_id: str) -> Array:
+    raw = decode_base64(given)
+    if given.dtype.is_bytes:
+        return read_bytes(given, spec, raw, request_id)
+    return np.ndarray(given.shape, given.dtype.numpy, raw)
 
 
 def _read_raw(model: ServingModel, plans: Planner[BinaryPlan], body: Body) -> ReadRequest:

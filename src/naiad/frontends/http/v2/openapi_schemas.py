@@ -35,14 +35,30 @@ def _object(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]
 
 _TENSOR: Final = _object(("name", "datatype", "shape"), name=_TEXT, datatype=_TEXT, shape=_list({"type": "integer"}))
 
+_ENCODED: Final = {
+    **_object(binary_data_encoding={"type": "string", "const": "base64"}),
+    "additionalProperties": {"type": ["string", "number", "boolean"]},
+}
+
 SCHEMAS: Final[dict[str, Any]] = {
     "Error": _object(("error",), error=_TEXT),
     "Anything": {"type": "object"},
     "Parameters": {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}},
+    "RequestParameters": {
+        **_ENCODED,
+        "description": "binary_data_encoding: outputs come as base64 text unless they say something else.",
+    },
+    "InputParameters": {**_ENCODED, "description": "binary_data_encoding: data is base64 text."},
+    "OutputParameters": {**_ENCODED, "description": "binary_data_encoding: the output comes as base64 text."},
+    "Base64": {
+        **_object(("b64",), b64={"type": "string", "contentEncoding": "base64"}),
+        "description": "The bytes of binary data: little-endian, row-major, BYTES with their lengths of 4 bytes.",
+        "additionalProperties": False,
+    },
     "InferRequest": _object(
         ("inputs",),
         id=_TEXT,
-        parameters=_ref("Parameters"),
+        parameters=_ref("RequestParameters"),
         inputs=_list(_ref("InputTensor"), minItems=1),
         outputs=_list(_ref("WantedOutput")),
     ),
@@ -51,10 +67,10 @@ SCHEMAS: Final[dict[str, Any]] = {
         name=_TEXT,
         datatype={"type": "string", "enum": list(_DATATYPES)},
         shape=_list({"type": "integer", "minimum": 0}),
-        data={"type": "array"},
-        parameters=_ref("Parameters"),
+        data={"oneOf": [{"type": "array"}, _ref("Base64"), {"type": "string", "contentEncoding": "base64"}]},
+        parameters=_ref("InputParameters"),
     ),
-    "WantedOutput": _object(("name",), name=_TEXT, parameters=_ref("Parameters")),
+    "WantedOutput": _object(("name",), name=_TEXT, parameters=_ref("OutputParameters")),
     "InferResponse": _object(
         ("model_name", "model_version", "outputs"),
         id=_TEXT,
@@ -68,7 +84,7 @@ SCHEMAS: Final[dict[str, Any]] = {
         name=_TEXT,
         datatype=_TEXT,
         shape=_list({"type": "integer"}),
-        data={"type": "array"},
+        data={"oneOf": [{"type": "array"}, _ref("Base64")]},
         parameters=_ref("Parameters"),
     ),
     "ServerMetadata": _object(("name", "version", "extensions"), name=_TEXT, version=_TEXT, extensions=_list(_TEXT)),

@@ -57,6 +57,8 @@ class EnginePlace(Place):
         if error is not None:
             self._problem = self._problem or (type(error).__name__.removesuffix("Error"), str(error))
         elif outputs is not None:
+            if parts.keeps_outputs:
+                parts.last_response = tuple(self._values(outputs).values())
             if self._is_streaming:
                 self._listener.responded(self, now)
                 self.last_ns = now
@@ -114,6 +116,11 @@ class EngineChannel:
     def __init__(self, places: Sequence[Place]) -> None:
         self.places = places
         self.is_open = True
+
+    @property
+    def is_reached(self) -> bool:
+        """There is nothing between it and the model."""
+        return True
 
     def fileno(self) -> int:
         """There is no socket."""

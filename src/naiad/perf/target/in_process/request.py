@@ -60,9 +60,11 @@ class EngineRequestParts:
         index: which of the steps it was made from.
         size: the bytes of its tensors.
         expected: the outputs that responses must have; empty when any will do.
+        keeps_outputs: whether the outputs of responses are kept.
+        last_response: those of the last response.
     """
 
-    __slots__ = ("expected", "index", "inputs", "options", "size")
+    __slots__ = ("expected", "index", "inputs", "keeps_outputs", "last_response", "options", "size")
 
     def __init__(
         self,
@@ -71,7 +73,11 @@ class EngineRequestParts:
         index: int,
         expected: tuple[TensorValue, ...],
         size: int,
+        *,
+        keeps_outputs: bool,
     ) -> None:
+        self.keeps_outputs = keeps_outputs
+        self.last_response: tuple[TensorValue, ...] = ()
         self.options = options
         self.inputs = inputs
         self.index = index
@@ -86,9 +92,18 @@ class EngineStep:
         TargetError: the model does not take it.
     """
 
-    __slots__ = ("_fit", "_index", "_inputs", "_names", "_parameters", "_size", "_step", "plain")
+    __slots__ = ("_fit", "_index", "_inputs", "_keeps_outputs", "_names", "_parameters", "_size", "_step", "plain")
 
-    def __init__(self, model: ServingModel, step: Step, index: int, parameters: Mapping[str, ParameterValue]) -> None:
+    def __init__(
+        self,
+        model: ServingModel,
+        step: Step,
+        index: int,
+        parameters: Mapping[str, ParameterValue],
+        *,
+        keeps_outputs: bool = False,
+    ) -> None:
+        self._keeps_outputs = keeps_outputs
         given = [GivenInput(value.name, _datatype(value), value.shape) for value in step.inputs]
         try:
             self._fit, self._names = check_request(model.spec, given, [], "")
@@ -114,7 +129,8 @@ class EngineStep:
             flags=flags,
             correlation_id=sequence,
         )
-        return EngineRequestParts(options, self._inputs, self._index, self._step.expected, self._size)
+        expected, size = self._step.expected, self._size
+        return EngineRequestParts(options, self._inputs, self._index, expected, size, keeps_outputs=self._keeps_outputs)
 
 
 def _datatype(value: TensorValue) -> DataType:

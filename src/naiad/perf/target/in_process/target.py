@@ -10,7 +10,7 @@ from naiad.config.export import config_json
 from naiad.errors import NaiadError
 from naiad.perf.results import ServerParts
 from naiad.perf.settings import TargetSettings
-from naiad.perf.steps import ModelDescription, Step
+from naiad.perf.steps import ModelDescription, Step, TensorValue
 from naiad.perf.target.in_process.channel import CountsPlace, CountsRequest, EngineChannel, EnginePlace
 from naiad.perf.target.in_process.engine_loop import EngineLoop, TurnSelector
 from naiad.perf.target.in_process.request import EngineStep
@@ -93,7 +93,12 @@ class InProcessTarget:
         Raises:
             TargetError: the model does not take it.
         """
-        return EngineStep(self._model, step, index, self._settings.request_parameters)
+        settings = self._settings
+        return EngineStep(self._model, step, index, settings.request_parameters, keeps_outputs=settings.keeps_responses)
+
+    def outputs_of(self, response: tuple[TensorValue, ...]) -> Mapping[str, TensorValue]:
+        """The outputs of a response by name."""
+        return {value.name: value for value in response}
 
     def change_trace(self, settings: Mapping[str, str]) -> None:
         """Refuse traces.

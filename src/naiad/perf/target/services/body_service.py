@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NoReturn
+from functools import partial
+from typing import Generic, NoReturn, TypeVar
 
-from naiad.perf.results import ServerParts
 from naiad.perf.settings import TargetSettings
 from naiad.perf.steps import TensorValue
 from naiad.perf.target.address import reach, split_url
-from naiad.perf.target.http_channel import HttpChannel, Judge
+from naiad.perf.target.http_channel import HttpChannel
 from naiad.perf.target.http_request import HttpRequestBytes, request_head
-from naiad.perf.target.protocol import ClientChannel, Poller, ResponseListener, TargetError
-from naiad.perf.target.region_calls import RegionCalls
+from naiad.perf.target.http_response import HttpResponseReader
+from naiad.perf.target.protocol import ClientChannel, Poller, Problem, ResponseListener, TargetError
+from naiad.perf.target.services.failures import judge_failure
+from naiad.perf.target.services.plain_service import PlainService
 from naiad.perf.target.tls import tls_context
-from naiad.shared_memory.region import RegionRef
+from naiad.perf.target.validation import find_difference
+
+Request = TypeVar("Request")
 
 
-class BodyStep:
-    """A step that is one request with one body."""
+class WholeStep(Generic[Request]):
+    """A step that is one request, whatever comes before and after it."""
 
     __slots__ = ("plain",)
 
-    def __init__(self, plain: HttpRequestBytes) -> None:
+    def __init__(self, plain: Request) -> None:
         self.plain = plain
 
     def in_sequence(self, sequence: int, *, is_first: bool, is_last: bool) -> NoReturn:
@@ -30,19 +34,17 @@ class BodyStep:
         raise TargetError("the service has no sequences")
 
 
-class BodyService:
-    """The base of services whose requests are bodies over HTTP, and who keep no counts.
+class BodyService(PlainService):
+    """The base of services whose requests are bodies over HTTP.
 
     Raises:
         TargetError: the server is not reached.
     """
 
     protocol = "http"
-    is_streaming = False
-    judge: Judge
 
     def __init__(self, settings: TargetSettings, default_port: int) -> None:
-        self._settings = settings
+        super().__init__(settings)
         secure, host, port, self._base = split_url(settings.url, default_port)
         self._address = reach(host, port, tls_context(settings, is_wanted=secure))
 
@@ -61,9 +63,13 @@ class BodyService:
         *,
         keeps_body: bool = False,
     ) -> HttpRequestBytes:
-        """A request of the load; ``path`` stands below that of the address."""
-        head = request_head("POST", self._base + path, self._address.authority, self._settings.headers)
-        lines = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        """A request of the load; ``path`` stands below that of the address. A type among -H comes first."""
+        headers = self._settings.headers
+        head = request_head("POST", self._base + path, self._address.authority, headers)
+        is_given = any(name.lower() == "content-type" for name, _ in headers)
+        lines = ("" if is_given else f"Content-Type: {content_type}\r\n").encode()
+        lines += b"Content-Length: %d\r\n\r\n" % len(body)
+        keeps_body = keeps_body or self._settings.keeps_responses
         return HttpRequestBytes(head + lines + body, index, expected, keeps_body=keeps_body)
 
     def _get(self, path: str) -> HttpRequestBytes:
@@ -71,23 +77,22 @@ class BodyService:
         head = request_head("GET", self._base + path, self._address.authority, self._settings.headers)
         return HttpRequestBytes(head + b"\r\n", keeps_body=True)
 
-    def change_trace(self, settings: Mapping[str, str]) -> None:
-        """Refuse traces.
-
-        Raises:
-            TargetError: always.
-        """
-        raise TargetError(
-            f"--service-kind={self._settings.service_kind} has no traces; leave the options --trace-* out"
+    def judge(self, request: HttpRequestBytes, reader: HttpResponseReader) -> Problem | None:
+        """What is wrong with a whole response; None for a right one."""
+        if reader.status != 200:
+            return judge_failure(request, reader)
+        if not request.keeps_body:
+            return None
+        request.body = bytes(reader.body or b"")
+        return (
+            find_difference(request.expected, partial(self.outputs_of, request.last_response))
+            if request.expected
+            else None
         )
 
-    def place_tensors(self, outputs: Mapping[str, RegionRef]) -> RegionCalls:
-        """Refuse shared memory.
-
-        Raises:
-            TargetError: always.
-        """
-        raise TargetError(f"--service-kind={self._settings.service_kind} has no shared memory; leave it out")
+    def outputs_of(self, response: tuple[bytes, int]) -> Mapping[str, TensorValue]:
+        """The outputs of a response by name: none where the service does not name them."""
+        return {}
 
     def open(self, poller: Poller, listener: ResponseListener, places: int) -> ClientChannel:
         """A new channel with one place."""
@@ -100,10 +105,3 @@ class BodyService:
         channel = HttpChannel(self._address, poller, listener, self.judge)
         channel.connect()
         return channel
-
-    def statistics_request(self) -> None:
-        """The service has no counts."""
-
-    def read_statistics(self, body: bytes) -> ServerParts | None:
-        """The service has no counts."""
-        return None

@@ -36,13 +36,16 @@ class EventChannel(HttpChannel):
         """Tell of the events with output that are new."""
         if reader.status != 200:
             return
-        for _ in range(self._events.feed(reader.arrived)):
+        self._events.feed(reader.arrived)
+        for data in self._events.fresh:
+            self.request.body = data
             self._listener.responded(self, now_ns)
             self.last_ns = now_ns
 
     def _judge_stream(self, request: Any, reader: HttpResponseReader) -> Problem | None:
         if reader.status != 200:
             return self._judge_failure(request, reader)
+        request.body = bytes(reader.arrived)
         problem = self._events.end()
         if problem is None:
             self._times.output_tokens += self._events.output_tokens

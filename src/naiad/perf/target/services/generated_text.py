@@ -8,6 +8,7 @@ from typing import Any, Final
 import orjson
 
 from naiad.perf.target.protocol import Problem
+from naiad.perf.target.services.failures import error_text
 
 _DONE: Final = b"[DONE]"
 _PREFIX: Final = b"data:"
@@ -33,6 +34,7 @@ class EventStream:
 
     Attributes:
         outputs: events with output so far.
+        fresh: the data of those that the last call of ``feed`` has found.
         tokens: of the output as the server counted them; None while it has not said.
         problem: the first failure that an event names.
         is_complete: whether an event has said that the output ends.
@@ -40,6 +42,7 @@ class EventStream:
 
     def __init__(self) -> None:
         self.outputs = 0
+        self.fresh: list[bytes] = []
         self.tokens: int | None = None
         self.problem: Problem | None = None
         self.is_complete = False
@@ -60,8 +63,12 @@ class EventStream:
             How many events with output are new.
         """
         before = self.outputs
+        self.fresh.clear()
         for data in self._new_events(arrived):
+            known = self.outputs
             self._event(data)
+            if self.outputs > known:
+                self.fresh.append(data)
         return self.outputs - before
 
     def _new_events(self, arrived: bytearray) -> Iterator[bytes]:
@@ -147,13 +154,6 @@ def _tokens_of(value: Mapping[str, Any], known: int | None) -> int | None:
     usage = value.get("usage")
     found = usage.get("completion_tokens") if isinstance(usage, dict) else None
     return found if isinstance(found, int) else known
-
-
-def error_text(error: Any) -> str:
-    """The words of a member ``error``: a text, or an object with a message."""
-    if isinstance(error, dict) and isinstance(error.get("message"), str):
-        return str(error["message"])
-    return error if isinstance(error, str) else orjson.dumps(error).decode()
 
 
 def _shown(data: bytes) -> str:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import orjson
 
 from naiad.perf.settings import TargetSettings
-from naiad.perf.steps import ModelDescription, Step
+from naiad.perf.steps import ModelDescription, Step, TensorValue
 from naiad.perf.target.http_channel import HttpChannel
+from naiad.perf.target.http_request import HttpRequestBytes
 from naiad.perf.target.http_response import HttpResponseReader
 from naiad.perf.target.protocol import ClientChannel, Poller, Problem, ResponseListener, TargetError
-from naiad.perf.target.services.body_service import BodyService, BodyStep
+from naiad.perf.target.services.body_service import BodyService, WholeStep
+from naiad.perf.target.services.chat_step import ChatStep
 from naiad.perf.target.services.event_channel import EventChannel
-from naiad.perf.target.services.generated_text import GENERATE_STREAM, error_text, output_counter, whole_tokens
+from naiad.perf.target.services.failures import judge_failure
+from naiad.perf.target.services.generated_text import GENERATE_STREAM, ChatStream, output_counter, whole_tokens
 from naiad.perf.transfer import TransferTimes
+from naiad.tensor.bytes_codec import encode_bytes
 
 _PORT: Final = 8000
-_MAX_TEXT: Final = 300
 
 
 class OpenAiTarget(BodyService):
@@ -37,6 +43,7 @@ class OpenAiTarget(BodyService):
                 f"--streaming cannot read the streams of '{settings.endpoint}': it knows those of chat/completions, "
                 "completions and generate_stream; leave it out, or correct --endpoint"
             )
+        self._is_chat = self._stream is ChatStream
         self._is_generate = settings.endpoint.rstrip("/").endswith(GENERATE_STREAM)
         if self._is_generate and not settings.streaming:
             raise TargetError(f"'{settings.endpoint}' answers with a stream: give --streaming")
@@ -46,14 +53,22 @@ class OpenAiTarget(BodyService):
         """The model, of which the API says nothing."""
         return ModelDescription(self._settings.model, self._settings.version, (), ())
 
-    def encode(self, step: Step, index: int) -> BodyStep:
+    def encode(self, step: Step, index: int) -> WholeStep[HttpRequestBytes]:
         """The payload with what it lacks: the model's name, and whether a stream is wanted.
 
         Raises:
             TargetError: the payload asks for a stream and the options do not, or the other way round.
         """
-        body = step.payload if self._is_generate else orjson.dumps(self._completed(orjson.loads(step.payload), index))
-        return BodyStep(self._post(self._path, body, index=index, keeps_body=True))
+        if self._is_generate:
+            return WholeStep(self._request(step.payload, index))
+        payload = self._completed(orjson.loads(step.payload), index)
+        plain = self._request(orjson.dumps(payload), index)
+        if self._is_chat and isinstance(payload.get("messages"), list):
+            return ChatStep(plain, payload, step.delay_ms, partial(self._request, index=index))
+        return WholeStep(plain)
+
+    def _request(self, body: bytes, index: int) -> HttpRequestBytes:
+        return self._post(self._path, body, index=index, keeps_body=True)
 
     def _completed(self, payload: dict[str, Any], index: int) -> dict[str, Any]:
         wanted = self._settings.streaming
@@ -65,6 +80,11 @@ class OpenAiTarget(BodyService):
             raise TargetError(f'the payload of step {index} has "stream": {found}: change it, or {fix}')
         payload.setdefault("model", self._settings.model)
         return payload
+
+    def outputs_of(self, response: tuple[bytes, int]) -> Mapping[str, TensorValue]:
+        """A whole response as text, or an event of a stream as it came."""
+        text = b"data: %b\n\n" % response[0] if self.is_streaming else response[0]
+        return {"response": TensorValue("response", "BYTES", (1,), encode_bytes(np.array([text], np.object_)))}
 
     def open(self, poller: Poller, listener: ResponseListener, places: int) -> ClientChannel:
         """A new channel with one place."""
@@ -87,16 +107,7 @@ class WholeResponses:
         """What is wrong with a response; None for a right one."""
         if reader.status != 200:
             return judge_failure(request, reader)
-        tokens, problem = whole_tokens(bytes(reader.body or b""))
+        request.body = bytes(reader.body or b"")
+        tokens, problem = whole_tokens(request.body)
         self._times.output_tokens += tokens
         return problem
-
-
-def judge_failure(request: Any, reader: HttpResponseReader) -> Problem:
-    """The cause of a response that is no success, in the server's words."""
-    body = bytes(reader.body or b"")
-    try:
-        text = error_text(orjson.loads(body)["error"])
-    except (orjson.JSONDecodeError, LookupError, TypeError):
-        text = body[:_MAX_TEXT].decode("utf-8", "replace").strip() or "the response has no body"
-    return f"HTTP {reader.status}", text

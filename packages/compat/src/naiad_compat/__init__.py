@@ -1,0 +1,1 @@
+"""The field's commands as names for those of Naiad."""

@@ -1,0 +1,1 @@
+"""The experiments of the field, on this machine and beside what was published."""
