@@ -11,6 +11,8 @@ import pytest
 
 from naiad.processes.affinity import memory_nodes
 from naiad.testing import run_to_end, wait_until, write_model
+from support import onnx_models
+from support.config_texts import parameters
 from support.core_policies import ALL, CORES, POLICIES, WHY_NOT, cores_of_new_threads, cores_of_threads, group_on
 from support.python_models import DOUBLES, Client, client_of, write_python_model
 
@@ -29,10 +31,14 @@ def write_identity(repository: Path, name: str, more: str = "") -> None:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the server's models."""
+    return tmp_path_factory.mktemp("policies") / "models"
+
+
+@pytest.fixture(scope="module")
+def client(repository: Path) -> Iterator[Client]:
     """A server whose event loop has the first core, with models on the second one and on no particular one."""
-    folder = tmp_path_factory.mktemp("policies")
-    repository = folder / "models"
     for name in ("pinned", "plain"):
         write_python_model(repository, f"python_{name}", DOUBLES)
         write_identity(repository, f"thread_{name}")
@@ -52,7 +58,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         "--host-policy=gpu_0,numa-node=7",
         "--model-control-mode=explicit",
     )
-    with client_of(repository, folder / "log", *options) as found:
+    with client_of(repository, repository.parent / "log", *options) as found:
         yield found
 
 
@@ -95,6 +101,27 @@ def test_a_worker_is_on_the_cores_of_its_policy_or_on_all(client: Client) -> Non
         wait_until(again, SETTLED_S, f"{model} runs again")
         (pid,) = again()
         assert set(cores_of_threads(pid).values()) == {cores}
+
+
+@pytest.mark.parametrize("way", ["thread", "process"])
+def test_groups_of_a_model_each_have_pools_on_their_own_cores(client: Client, repository: Path, way: str) -> None:
+    pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+    folder = repository / f"onnx_{way}"
+    onnx_models.double(folder / "1" / "model.onnx")
+    # The last core first: the session that completes the configuration is there.
+    groups = "".join(group_on(core) for core in reversed(CORES))
+    text = 'backend: "onnxruntime"\n' + groups + parameters(execution=way, intra_op_thread_count=3)
+    (folder / "config.pbtxt").write_text(text)
+    process = client.server.process.pid
+    before, known = cores_of_threads(process), {child.pid for child in client.children()}
+    client.load(f"onnx_{way}")
+    if way == "thread":
+        # Each instance is a thread, whose pool has two more.
+        expected = sorted(3 * [str(core) for core in CORES])
+        wait_until(lambda: sorted(cores_of_new_threads(process, before)) == expected, SETTLED_S, "three on each core")
+        return
+    workers = [set(cores_of_threads(child.pid).values()) for child in client.children() if child.pid not in known]
+    assert sorted(map(sorted, workers)) == [[str(core)] for core in CORES]
 
 
 def test_cores_that_the_server_lacks_are_named_by_the_load(client: Client) -> None:
