@@ -59,6 +59,7 @@ class LoadSettings:
         auto_warmup: warms up models whose configuration has no warm-up.
         gpu_fallback: serves models on the processor whose configuration asks for a GPU, where there is none.
         agents: finds repository agents.
+        own_backends: the backends that the program brings which embeds the server, by name.
     """
 
     backend_settings: Callable[[str], Mapping[str, str]]
@@ -73,6 +74,7 @@ class LoadSettings:
     auto_warmup: bool = False
     gpu_fallback: bool = False
     agents: AgentDirectory = field(default_factory=AgentDirectory)
+    own_backends: Mapping[str, Callable[[BackendContext], Backend]] = field(default_factory=dict)
 
     @property
     def finder(self) -> Finder:
@@ -224,7 +226,8 @@ def start_backend(
         backend_config=settings.backend_settings(registry.settings_name(prepared.backend)),
         cores=settings.usable_cores,
     )
-    backend = choice.create(prepared.backend, context, prepared.config, settings.shared)
+    own = settings.own_backends.get(prepared.backend)
+    backend = own(context) if own else choice.create(prepared.backend, context, prepared.config, settings.shared)
     try:
         created(backend)
         if settings.auto_complete:
