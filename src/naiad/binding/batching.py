@@ -23,11 +23,13 @@ class BatchRule:
 
 
 @overload
-def batch(function: _Function) -> _Function: ...
+def batch(function: _Function) -> _Function:
+    """``@batch``."""
 
 
 @overload
-def batch(*, max_rows: int = ..., max_delay_ms: float = ...) -> Callable[[_Function], _Function]: ...
+def batch(*, max_rows: int = ..., max_delay_ms: float = ...) -> Callable[[_Function], _Function]:
+    """``@batch(max_rows=32)``."""
 
 
 def batch(function: Any = None, *, max_rows: int = DEFAULT_ROWS, max_delay_ms: float = 0.0) -> Any:

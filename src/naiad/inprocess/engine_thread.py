@@ -14,7 +14,7 @@ from naiad.engine.engine import Engine
 from naiad.errors import ModelLoadError, UnavailableError
 from naiad.execution.model.interface import ServingModel
 from naiad.frontends.inference.offload import use_one_thread
-from naiad.inprocess.inbox import Inbox
+from naiad.inprocess.inbox import EngineInbox
 from naiad.inprocess.loop_thread import LoopThread
 from naiad.lifecycle.polling import Polling
 from naiad.options import ServerOptions
@@ -50,7 +50,7 @@ class EngineThread:
         self._loading: asyncio.Task[None] | None = None
         self._switch_interval_s = 0.0
         self.addresses: dict[str, str] = {}
-        self.inbox: Inbox
+        self.inbox: EngineInbox
 
     # Start and end
 
@@ -93,7 +93,7 @@ class EngineThread:
             logger.warning(text)
         use_one_thread(asyncio.get_running_loop())
         self._parts_made = parts = build(self._options, self._log, self._own_backends)
-        self.inbox = Inbox(self._thread, parts.engine)
+        self.inbox = EngineInbox(self._thread, parts.engine)
         reload_keys(parts.reloader, parts.options, parts.gates.keys, self._listeners)
         # Functions may be bound later.
         startup = Startup(parts, may_be_empty=True)
@@ -147,7 +147,7 @@ class EngineThread:
 
     # Questions
 
-    def ask(self, question: Callable[[Engine], _Result]) -> _Result:
+    def read(self, question: Callable[[Engine], _Result]) -> _Result:
         """What the engine says, on its event loop.
 
         Raises:
@@ -159,7 +159,7 @@ class EngineThread:
 
     def find(self, name: str, version: str) -> ServingModel:
         """A loaded model; errors as ``Engine.find``."""
-        return self.ask(lambda engine: engine.find(name, version))
+        return self.read(lambda engine: engine.find(name, version))
 
     def metrics(self) -> str:
         """The metrics page."""
@@ -191,7 +191,7 @@ class EngineThread:
             return await self._parts.manager.follow(folder.name, source)
 
         if not self._complete(follow):
-            reasons = [r.get("reason", "") for r in self.ask(lambda e: e.index(False)) if r["name"] == folder.name]
+            reasons = [r.get("reason", "") for r in self.read(lambda e: e.index(False)) if r["name"] == folder.name]
             raise ModelLoadError(f"model '{folder.name}' cannot be loaded: {'; '.join(filter(None, reasons))}")
 
     def _complete(self, coroutine: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:

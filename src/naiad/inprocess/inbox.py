@@ -20,7 +20,7 @@ MAX_PLANS: Final = 1024
 _PAUSE_MS: Final = 60_000
 
 
-class Inbox:
+class EngineInbox:
     """Takes requests from any thread. One wake-up of the loop is for all requests that have come by then."""
 
     def __init__(self, thread: LoopThread, engine: Engine) -> None:

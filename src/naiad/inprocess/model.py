@@ -118,11 +118,11 @@ class Model:
 
     def ready(self) -> bool:
         """Whether it can serve requests."""
-        return self._engine.ask(lambda engine: engine.is_model_ready(self.name, self._version))
+        return self._engine.read(lambda engine: engine.is_model_ready(self.name, self._version))
 
     def metadata(self) -> dict[str, Any]:
         """Its inputs and outputs; errors as ``Server.model`` of an unknown model."""
-        found = self._engine.ask(lambda engine: engine.model_metadata(self.name, self._version))
+        found = self._engine.read(lambda engine: engine.model_metadata(self.name, self._version))
         return found | {
             side: [{**tensor, "shape": list(tensor["shape"])} for tensor in found[side]]
             for side in ("inputs", "outputs")
@@ -140,10 +140,10 @@ class Model:
                 f"model configuration version {config_version} not supported, supported versions are: 1"
             )
         found: dict[str, Any] = json.loads(
-            self._engine.ask(lambda engine: config_json(engine.model_config(self.name, self._version)))
+            self._engine.read(lambda engine: config_json(engine.model_config(self.name, self._version)))
         )
         return found
 
     def statistics(self) -> dict[str, Any]:
         """Its counters, as the statistics of the protocol."""
-        return self._engine.ask(lambda engine: engine.statistics(self.name, self._version))
+        return self._engine.read(lambda engine: engine.statistics(self.name, self._version))

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from naiad.errors import InvalidArgumentError, NaiadError
 from naiad.request import Array, InferRequest, ParameterValue, Recipient, RequestOptions
 from naiad.tensor.dtypes import DataType
 
-if TYPE_CHECKING:
-    from naiad.inprocess.model import Model
-
 Deliver = Callable[[Mapping[str, Array] | None, NaiadError | None, bool], None]
 """Takes a response on the event loop: outputs or an error, and whether it is the last one."""
+
+
+class NamedModel(Protocol):
+    """The model of a request and of its responses; in fact a ``Model``."""
+
+    name: str
+    version: int | str
 
 
 @dataclass(slots=True)
@@ -33,7 +37,7 @@ class LocalRequest:
         outputs: the names of the wanted outputs; empty for all.
     """
 
-    model: Model
+    model: NamedModel
     request_id: str | None = None
     flags: int = 0
     correlation_id: int | str | None = None

@@ -14,8 +14,7 @@ from naiad.inprocess.tensors import LocalTensor, output_tensors
 from naiad.request import Array, Outputs, ParameterValue
 
 if TYPE_CHECKING:
-    from naiad.inprocess.model import Model
-    from naiad.inprocess.request import PendingRequest
+    from naiad.inprocess.request import NamedModel, PendingRequest
 
 MAX_UNREAD: Final = 64
 """Responses that wait for their reader before the model is paused."""
@@ -36,7 +35,7 @@ class LocalResponse:
         final: no response follows.
     """
 
-    model: Model
+    model: NamedModel
     request_id: str | None = None
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
     outputs: dict[str, LocalTensor] = field(default_factory=dict)
@@ -102,7 +101,7 @@ class Responses(Iterator[LocalResponse]):
     A request that nobody reads on, because the iterator was closed or is gone, is cancelled.
     """
 
-    def __init__(self, model: Model, request_id: str | None, raise_on_error: bool, control: FlowControl) -> None:
+    def __init__(self, model: NamedModel, request_id: str | None, raise_on_error: bool, control: FlowControl) -> None:
         self._model = model
         self._request_id = request_id
         self._raise_on_error = raise_on_error
@@ -153,7 +152,7 @@ class AsyncResponses(AsyncIterator[LocalResponse]):
     Made within a running event loop, and read there.
     """
 
-    def __init__(self, model: Model, request_id: str | None, raise_on_error: bool, control: FlowControl) -> None:
+    def __init__(self, model: NamedModel, request_id: str | None, raise_on_error: bool, control: FlowControl) -> None:
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -234,7 +233,7 @@ class _Mailbox:
         await self._waiter
 
 
-def response_of(model: Model, request_id: str | None, found: Delivery, raise_on_error: bool) -> LocalResponse:
+def response_of(model: NamedModel, request_id: str | None, found: Delivery, raise_on_error: bool) -> LocalResponse:
     """The response that was delivered; raises its error if it is to be raised."""
     outputs, error, final = found
     if error is not None:

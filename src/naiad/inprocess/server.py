@@ -193,15 +193,15 @@ class Server:
 
     def live(self) -> bool:
         """Whether the server runs."""
-        return self._engine is not None and self._engine.ask(lambda engine: engine.is_live())
+        return self._engine is not None and self._engine.read(lambda engine: engine.is_live())
 
     def ready(self) -> bool:
         """Whether the server and its models can serve requests."""
-        return self._engine is not None and self._engine.ask(lambda engine: engine.is_ready())
+        return self._engine is not None and self._engine.read(lambda engine: engine.is_ready())
 
     def metadata(self) -> dict[str, Any]:
         """Name, version and protocol extensions."""
-        return self._running.ask(lambda engine: engine.server_metadata())
+        return self._running.read(lambda engine: engine.server_metadata())
 
     def metrics(self) -> str:
         """The metrics page, in the text format of Prometheus."""
@@ -218,7 +218,7 @@ class Server:
     def models(self, exclude_not_ready: bool = False) -> dict[tuple[str, int], Model]:
         """All models of the repositories by name and version; -1 where no version was tried."""
         found: dict[tuple[str, int], Model] = {}
-        for row in self._running.ask(lambda engine: engine.index(exclude_not_ready)):
+        for row in self._running.read(lambda engine: engine.index(exclude_not_ready)):
             version = int(row.get("version", -1))
             made = Model(self._running, row["name"], version, row.get("state", ""), row.get("reason", ""))
             found[row["name"], version] = made
