@@ -172,6 +172,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("telemetry.logs", "tensor"),
     ),
     "api": ("inprocess", "tensor"),
+    # A client of servers elsewhere, which shares the codecs.
+    "client": ("tensor", "wire"),
     # A program of its own: a client that shares the server's codecs, and embeds a server for the model's own ceiling.
     "perf": (
         *("options", "perf.input", "perf.load", "perf.measure", "perf.options", "perf.report", "perf.sweep"),
@@ -199,7 +201,17 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "perf.options": ("options", "perf.load_mode", "perf.settings", "perf.steps"),
     "cli": (
-        *("config", "engine", "execution.worker.process", "explain", "lifecycle", "options", "perf", "repository"),
+        *(
+            "client",
+            "config",
+            "engine",
+            "execution.worker.process",
+            "explain",
+            "lifecycle",
+            "options",
+            "perf",
+            "repository",
+        ),
         *("scheduling.ensemble", "server", "telemetry.logs"),
     ),
     "explain": ("config",),

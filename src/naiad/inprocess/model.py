@@ -13,9 +13,9 @@ from naiad.inprocess.engine_thread import EngineThread
 from naiad.inprocess.inbox import check_version
 from naiad.inprocess.request import GivenTensor, LocalRequest, PendingRequest, schema_of
 from naiad.inprocess.responses import AsyncResponses, Responses
-from naiad.inprocess.tensors import input_array
 from naiad.request import Array, ParameterValue
 from naiad.tensor.dtypes import DataType
+from naiad.tensor.input_array import input_array
 
 
 class RequestArguments(TypedDict, total=False):

@@ -1,0 +1,85 @@
+"""One connection of a client whose calls wait."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from time import monotonic
+from typing import Final
+
+from naiad.client.address import ServerAddress
+from naiad.client.response import ResponseReader, WholeResponse
+
+_READ_BYTES: Final = 1 << 18
+
+
+class BlockingConnection:
+    """A connection that carries one request at a time.
+
+    Attributes:
+        is_used: whether it has carried a request before: the server may have closed it since.
+        is_open: whether it can carry another one.
+    """
+
+    def __init__(self, address: ServerAddress, deadline_s: float, timeout_s: float) -> None:
+        """Connect.
+
+        Args:
+            deadline_s: the monotonic time until which all has to be done.
+            timeout_s: the time that the caller gave, for the error.
+
+        Raises:
+            ConnectionFailedError: the server cannot be reached.
+            DeadlineExceededError: not in time.
+        """
+        self._address = address
+        self.is_used = False
+        self.is_open = True
+        try:
+            plain = socket.create_connection((address.host, address.port), max(deadline_s - monotonic(), 1e-3))
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            tls = address.tls
+            self._socket = plain if tls is None else tls.wrap_socket(plain, server_hostname=address.host)
+        except TimeoutError:
+            raise address.too_late(timeout_s) from None
+        except OSError as error:
+            raise address.unreachable(error, was_sent=False) from None
+
+    def exchange(self, request: Sequence[bytes | memoryview], deadline_s: float, timeout_s: float) -> WholeResponse:
+        """Send a request and wait for its response; arguments and errors as for the constructor."""
+        reader = ResponseReader()
+        try:
+            self._socket.settimeout(max(deadline_s - monotonic(), 1e-6))
+            for part in request:
+                self._socket.sendall(part)
+            response = None
+            while response is None:
+                self._socket.settimeout(max(deadline_s - monotonic(), 1e-6))
+                data = self._socket.recv(_READ_BYTES)
+                response = reader.feed(data) if data else self._end(reader)
+        except TimeoutError:
+            self.close()
+            raise self._address.too_late(timeout_s) from None
+        except OSError as error:
+            self.close()
+            raise self._address.unreachable(error, was_sent=True) from None
+        except BaseException:
+            # Whatever interrupts a wait leaves half a response behind.
+            self.close()
+            raise
+        self.is_used = True
+        if response.head.closes:
+            self.close()
+        return response
+
+    def _end(self, reader: ResponseReader) -> WholeResponse:
+        response = reader.end()
+        self.close()
+        if response is None:
+            raise self._address.unreachable(None, was_sent=True)
+        return response
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.is_open = False
+        self._socket.close()

@@ -1,0 +1,103 @@
+"""One connection of a client whose calls are coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import cast
+
+from naiad.client.address import ServerAddress
+from naiad.client.response import ResponseReader, WholeResponse
+from naiad.errors import NaiadError
+
+
+class AsyncConnection(asyncio.Protocol):
+    """A connection that carries one request at a time.
+
+    Attributes:
+        is_used: whether it has carried a request before.
+        is_open: whether it can carry another one.
+    """
+
+    def __init__(self, address: ServerAddress) -> None:
+        self._address = address
+        self._transport: asyncio.Transport | None = None
+        self._reader: ResponseReader | None = None
+        self._done: asyncio.Future[WholeResponse] | None = None
+        self.is_used = False
+        self.is_open = False
+
+    # Events
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Note the transport."""
+        self._transport = cast(asyncio.Transport, transport)
+        self.is_open = True
+
+    def data_received(self, data: bytes) -> None:
+        """Take a part of a response."""
+        if self._reader is None:
+            # Nothing was requested: whatever this is, the next response would come behind it.
+            self.close()
+            return
+        try:
+            response = self._reader.feed(data)
+        except NaiadError as error:
+            self._fail(error)
+            return
+        if response is not None:
+            self._finish(response)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End the request."""
+        self.is_open = False
+        response = None if self._reader is None else self._reader.end()
+        if response is not None:
+            self._finish(response)
+        else:
+            self._fail(self._address.unreachable(error if isinstance(error, OSError) else None, was_sent=True))
+
+    def _finish(self, response: WholeResponse) -> None:
+        self.is_used = True
+        self._reader = None
+        if response.head.closes:
+            self.close()
+        if self._done is not None and not self._done.done():
+            self._done.set_result(response)
+
+    def _fail(self, error: NaiadError) -> None:
+        self.close()
+        if self._done is not None and not self._done.done():
+            self._done.set_exception(error)
+
+    # Calls
+
+    async def exchange(self, request: Sequence[bytes | memoryview]) -> WholeResponse:
+        """Send a request and wait for its response.
+
+        Raises:
+            ConnectionFailedError: the connection ended before it.
+        """
+        if self._transport is None or not self.is_open:
+            raise self._address.unreachable(None, was_sent=False)
+        self._reader = ResponseReader()
+        self._done = asyncio.get_running_loop().create_future()
+        if len(request) == 1:
+            self._transport.write(request[0])
+        else:
+            self._transport.writelines(request)
+        try:
+            return await self._done
+        except asyncio.CancelledError:
+            # Its response would be taken for that of the next request.
+            self.close()
+            raise
+        finally:
+            self._done = None
+
+    def close(self) -> None:
+        """Close the connection at once."""
+        self.is_open = False
+        self._reader = None
+        if self._transport is not None:
+            self._transport.abort()
