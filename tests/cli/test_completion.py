@@ -36,11 +36,12 @@ def completed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Completed:
 
 
 def test_bash_completes_commands_and_options(completed: Completed) -> None:
-    assert completed("naiad", "") == ["serve", "check", "explain", "perf", "completion", "--help", "--version"]
+    assert completed("naiad", "") == ["serve", "check", "explain", "infer", "perf", "completion", "--help", "--version"]
     assert completed("naiad", "ch") == ["check"]
     assert completed("naiad", "explain", "--fi") == ["--field"]
     assert completed("naiad", "serve", "--http-p") == ["--http-port", "--http-port-serves-grpc"]
     assert completed("naiad", "check", "--http-p") == []
+    assert completed("naiad", "infer", "--in") == ["--input"]
     assert completed("naiad", "completion", "") == list(SHELLS)
 
 

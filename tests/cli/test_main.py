@@ -35,7 +35,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["srve"], "error: unknown command 'srve'; did you mean 'serve'?\n"),
         (["--versoin"], "error: unknown option '--versoin'; did you mean '--version'?\n"),
-        (["bake"], "error: unknown command 'bake'; known ones are serve, check, explain, perf, completion.\n"),
+        (["bake"], "error: unknown command 'bake'; known ones are serve, check, explain, infer, perf, completion.\n"),
     ],
 )
 def test_an_unknown_command_gets_the_nearest_one(

@@ -9,6 +9,7 @@ from ..settings import Settings
 from . import (
     bytes_beside,
     cache_hit,
+    client,
     decoupled_streams,
     ensemble,
     execution,
@@ -53,6 +54,7 @@ CASES: Mapping[str, Case] = {
     "idle_memory": start.idle_memory,
     "import_time": start.import_time,
     "in_process": in_process.measure,
+    "client": client.measure,
     "growth": growth.measure,
     "errors_beside_good": mixed.measure,
     "json": json_pairs.json_pairs,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from naiad.cli.explain_options import FLAGS, OWN_OPTIONS
+from naiad.cli.infer_options import INFER_OPTIONS
 from naiad.options import CHECK_OPTIONS, OPTIONS, Option
 from naiad.perf.options import OPTIONS as PERF_OPTIONS
 from naiad.perf.options import PerfOption
@@ -51,6 +52,7 @@ _naiad() {
         case $command in
             check) COMPREPLY=($(compgen -W '@CHECK@' -- "$word")) ;;
             explain) COMPREPLY=($(compgen -W '@EXPLAIN@' -- "$word")) ;;
+            infer) COMPREPLY=($(compgen -W '@INFER@' -- "$word")) ;;
             perf) COMPREPLY=($(compgen -W '@PERF@' -- "$word")) ;;
             completion) ;;
             *) COMPREPLY=($(compgen -W '@SERVE@' -- "$word")) ;;
@@ -95,6 +97,7 @@ def _bash() -> str:
         .replace("@PERF_VALUES@", _bash_cases(zip(of_perf, (o.kind.words for o in PERF_OPTIONS), strict=True)))
         .replace("@CHECK@", " ".join(_all_flags(CHECK_OPTIONS)))
         .replace("@EXPLAIN@", " ".join((*_all_flags(CHECK_OPTIONS), *OWN_OPTIONS)))
+        .replace("@INFER@", " ".join(("--help", *INFER_OPTIONS)))
         .replace("@PERF@", " ".join(_perf_flags()))
         .replace("@SERVE@", " ".join(_all_flags(OPTIONS)))
         .replace("@SHELLS@", " ".join(SHELLS))
@@ -129,6 +132,8 @@ def _fish_lines() -> Iterator[str]:
             for flag in _flags(option):
                 yield _fish_option(command, option, flag.removeprefix("--"))
     yield from map(_fish_perf_option, PERF_OPTIONS)
+    for flag, text in INFER_OPTIONS.items():
+        yield f"complete -c naiad -n '__fish_seen_subcommand_from infer' -l {flag[2:]} -d {shlex.quote(text)} -r"
     for flag, text in OWN_OPTIONS.items():
         line = f"complete -c naiad -n '__fish_seen_subcommand_from explain' -l {flag[2:]} -d {shlex.quote(text)}"
         yield line if flag in FLAGS else f"{line} -r"

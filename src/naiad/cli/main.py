@@ -16,6 +16,7 @@ COMMANDS = {
         "naiad.cli.explain:explain",
         "show every field of a configuration: value, origin, meaning",
     ),
+    "infer": ("naiad.cli.infer:infer", "send one inference request to a server and print the outputs"),
     "perf": ("naiad.cli.perf:perf", "measure a served model's rate and latencies"),
     "completion": ("naiad.cli.completion:completion", "print a script that completes these commands in a shell"),
 }

@@ -10,7 +10,9 @@ from typing import Final
 from naiad.client.address import ServerAddress
 from naiad.client.response import ResponseReader, WholeResponse
 
-_READ_BYTES: Final = 1 << 18
+# Most responses are small, and room for large ones costs more than the rest of a read.
+_FIRST_BYTES: Final = 1 << 15
+_MORE_BYTES: Final = 1 << 18
 
 
 class BlockingConnection:
@@ -52,10 +54,11 @@ class BlockingConnection:
             self._socket.settimeout(max(deadline_s - monotonic(), 1e-6))
             for part in request:
                 self._socket.sendall(part)
-            response = None
+            response, size = None, _FIRST_BYTES
             while response is None:
                 self._socket.settimeout(max(deadline_s - monotonic(), 1e-6))
-                data = self._socket.recv(_READ_BYTES)
+                data = self._socket.recv(size)
+                size = _MORE_BYTES
                 response = reader.feed(data) if data else self._end(reader)
         except TimeoutError:
             self.close()

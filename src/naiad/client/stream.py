@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import cast
+from typing import Final, cast
 
 from naiad.client.address import ServerAddress
 from naiad.client.response import ResponseReader, WholeResponse
 from naiad.errors import NaiadError
 
+_BUFFER_BYTES: Final = 1 << 16
 
-class AsyncConnection(asyncio.Protocol):
+
+class AsyncConnection(asyncio.BufferedProtocol):
     """A connection that carries one request at a time.
 
     Attributes:
@@ -24,6 +26,8 @@ class AsyncConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader: ResponseReader | None = None
         self._done: asyncio.Future[WholeResponse] | None = None
+        # asyncio would allocate 256 KiB for each read, which costs more than the rest of it.
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self.is_used = False
         self.is_open = False
 
@@ -34,8 +38,13 @@ class AsyncConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.is_open = True
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Room for what arrives."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Take a part of a response."""
+        data = bytes(self._buffer[:nbytes])
         if self._reader is None:
             # Nothing was requested: whatever this is, the next response would come behind it.
             self.close()
