@@ -1,6 +1,6 @@
 """Requests of 16 floats to ``naiad.Server`` in a process of its own.
 
-``python -m benchmarks.in_process_calls SECONDS`` prints one JSON line.
+``python -m benchmarks.in_process_calls small SECONDS`` and ``... workers COUNT SECONDS`` print one JSON line.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from naiad.inprocess.model import Model
 from naiad.inprocess.server import Server
 
 IN_FLIGHT = 16
+SPINS = 200_000
 X = np.arange(16, dtype=np.float32)
 CONFIG = """
 backend: "identity"
@@ -28,7 +29,7 @@ output [ { name: "y" data_type: TYPE_FP32 dims: [ 16 ] } ]
 """
 
 
-def main(seconds: float) -> dict[str, float]:
+def small(seconds: float) -> dict[str, float]:
     """Latencies in microseconds and rates per second, by name."""
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "echo"
@@ -39,6 +40,24 @@ def main(seconds: float) -> dict[str, float]:
         with server:
             found = _measure("", server.model("echo"), "y", X, seconds)
             return found | _measure("function_", server.model("doubler"), "output", 2 * X, seconds)
+
+
+def workers(count: int, seconds: float) -> dict[str, float]:
+    """The rate of a function that computes in Python, in so many processes."""
+    server = Server()
+    server.bind("spin", spin, instances=count, workers="process")
+    with server:
+        model = server.model("spin")
+        _check(next(model.infer(inputs={"x": X})).outputs["output"].numpy(), X)
+        return {"per_s": asyncio.run(_rate(model, "output", X, seconds))}
+
+
+def spin(x: naiad.FP32[16]) -> naiad.FP32[16]:  # type: ignore[valid-type]
+    """Its input, after some milliseconds of Python."""
+    total = 0
+    for number in range(SPINS):
+        total += number
+    return x + 0 * total
 
 
 def doubler(x: naiad.FP32[16]) -> naiad.FP32[16]:  # type: ignore[valid-type]
@@ -83,4 +102,5 @@ def _check(found: Any, expected: Any) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(float(sys.argv[1]))))
+    kind, *numbers = sys.argv[1:]
+    print(json.dumps(small(float(numbers[0])) if kind == "small" else workers(int(numbers[0]), float(numbers[1]))))

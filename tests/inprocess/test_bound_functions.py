@@ -85,13 +85,20 @@ def sizes(x: Annotated[np.ndarray, naiad.FP32[2]]) -> Annotated[np.ndarray, naia
     return np.full((len(x), 1), len(x), np.int32)
 
 
+@naiad.batch(max_rows=16, max_delay_ms=200)
+async def awaited_sizes(x: Annotated[np.ndarray, naiad.FP32[2]]) -> Annotated[np.ndarray, naiad.INT32[1]]:
+    return sizes(x)
+
+
+BOUND = (repeat, count_slowly, meet, Counter, fails, stream_fails, sizes, awaited_sizes)
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     made = Server(http_address="127.0.0.1", http_port=0, grpc_address="127.0.0.1", grpc_port=0)
     made.bind("doubler", lambda x: 2 * x)
-    for function in (repeat, count_slowly, meet, Counter, fails, stream_fails, sizes):
+    for function in BOUND:
         made.bind(function.__name__, function)
-    for function in (repeat, count_slowly, meet, Counter, fails, stream_fails, sizes):
         made.bind(f"{function.__name__}_process", function, workers="process")
     with made:
         yield made
@@ -186,9 +193,10 @@ def test_an_exception_reaches_the_caller_with_its_text(http: Any, grpc: Any, pla
 
 
 @pytest.mark.parametrize("place", ["", "_process"])
-def test_batches_hold_the_requests_of_several_callers(http: Any, place: str) -> None:
+@pytest.mark.parametrize("model", ["sizes", "awaited_sizes"])
+def test_batches_hold_the_requests_of_several_callers(http: Any, model: str, place: str) -> None:
     rows = np.ones((2, 2), np.float32)
-    begun = [http.async_infer(f"sizes{place}", inputs(http_client, x=rows)) for _ in range(4)]
+    begun = [http.async_infer(f"{model}{place}", inputs(http_client, x=rows)) for _ in range(4)]
     found = [b.get_result().as_numpy("output").ravel().tolist() for b in begun]
     assert all(len(sizes) == 2 for sizes in found)
     assert max(max(sizes) for sizes in found) > 2

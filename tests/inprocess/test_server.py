@@ -238,6 +238,14 @@ def test_a_server_starts_again(repository: Path) -> None:
         server.stop()
 
 
+def test_a_port_that_is_taken(naiad_server: naiad.Server) -> None:
+    taken = naiad_server.http_url.rpartition(":")[2]
+    before = threading.active_count()
+    with pytest.raises(OptionError, match=f"Socket '127.0.0.1:{taken}' already in use"):
+        naiad.Server(http_address="127.0.0.1", http_port=int(taken)).start()
+    assert threading.active_count() == before
+
+
 def test_the_fixture(naiad_server: naiad.Server) -> None:
     naiad_server.bind("doubler", lambda x: 2 * x)
     (response,) = naiad_server.model("doubler").infer(inputs={"x": [1, 2]})

@@ -54,6 +54,7 @@ CASES: Mapping[str, Case] = {
     "idle_memory": start.idle_memory,
     "import_time": start.import_time,
     "in_process": in_process.measure,
+    "function_workers": in_process.function_workers,
     "client": client.measure,
     "growth": growth.measure,
     "errors_beside_good": mixed.measure,
