@@ -173,7 +173,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "api": ("inprocess", "tensor"),
     # A client of servers elsewhere, which shares the codecs.
-    "client": ("tensor", "wire"),
+    "client": ("config.messages", "tensor", "wire"),
     # A program of its own: a client that shares the server's codecs, and embeds a server for the model's own ceiling.
     "perf": (
         *("options", "perf.input", "perf.load", "perf.measure", "perf.options", "perf.report", "perf.sweep"),

@@ -77,6 +77,31 @@ def _triton_aio(url: str, callers: int) -> Callable[[], Awaitable[None]]:
     return call
 
 
+def _triton_grpc(url: str, callers: int) -> Callable[[], None]:
+    import tritonclient.grpc as grpc
+
+    client = grpc.InferenceServerClient(url)
+    return lambda: _check(client.infer(**_triton_request(grpc)).as_numpy("y"))
+
+
+def _triton_grpc_aio(url: str, callers: int) -> Callable[[], Awaitable[None]]:
+    import tritonclient.grpc as grpc
+    import tritonclient.grpc.aio as aio
+
+    made: list[Any] = []
+
+    async def call() -> None:
+        if not made:
+            made.append(aio.InferenceServerClient(url))
+        _check((await made[0].infer(**_triton_request(grpc))).as_numpy("y"))
+
+    return call
+
+
+CALLS = {"naiad": _naiad, "triton": _triton, "triton_grpc": _triton_grpc}
+COROUTINES = {"naiad_aio": _naiad_aio, "triton_aio": _triton_aio, "triton_grpc_aio": _triton_grpc_aio}
+
+
 def _by_threads(call: Callable[[], None], callers: int, seconds: float) -> int:
     counts = [0] * callers
     end = time.perf_counter() + seconds
@@ -110,13 +135,13 @@ async def _by_coroutines(call: Callable[[], Awaitable[None]], callers: int, seco
 def main(kind: str, url: str, callers: int, seconds: float) -> dict[str, float]:
     """Call for ``seconds``, after a warm-up of a fifth of that."""
     if kind.endswith("_aio"):
-        coroutine = {"naiad_aio": _naiad_aio, "triton_aio": _triton_aio}[kind](url, callers)
+        coroutine = COROUTINES[kind](url, callers)
         with asyncio.Runner() as runner:
             runner.run(_by_coroutines(coroutine, callers, seconds / 5))
             begun, used = time.perf_counter(), time.process_time()
             count = runner.run(_by_coroutines(coroutine, callers, seconds))
     else:
-        call = {"naiad": _naiad, "triton": _triton}[kind](url, callers)
+        call = CALLS[kind](url, callers)
         _by_threads(call, callers, seconds / 5)
         begun, used = time.perf_counter(), time.process_time()
         count = _by_threads(call, callers, seconds)

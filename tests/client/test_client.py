@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,9 +26,11 @@ from naiad.client import (
     ResponseError,
     RetryPolicy,
 )
+from naiad.client.grpc_messages import message_class
 from naiad.client.response import ResponseReader
 from naiad.errors import InvalidArgumentError
 from naiad.inprocess.server import Server
+from naiad.wire.http2 import frames
 
 X = np.arange(4, dtype=np.float32)
 QUICK = RetryPolicy(first_pause_s=0.001, longest_pause_s=0.002)
@@ -38,7 +41,7 @@ REFUSED = b'HTTP/1.1 400 Bad Request\r\nContent-Length: 15\r\n\r\n{"error":"bad"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    made = Server(http_address="127.0.0.1", http_port=0)
+    made = Server(http_address="127.0.0.1", http_port=0, grpc_address="127.0.0.1", grpc_port=0)
     for kind in (naiad.FP32, naiad.INT64, naiad.BF16, naiad.BOOL, naiad.BYTES, naiad.FP16):
         made.bind(f"echo_{kind.datatype}", lambda x: x, inputs={"x": kind}, outputs={"y": kind})
     made.bind("pair", lambda a, b=None: (a, a if b is None else b),
@@ -73,6 +76,12 @@ Make = Callable[..., Any]
 def make(request: pytest.FixtureRequest) -> Make:
     made: Make = request.param
     return made
+
+
+@pytest.fixture(params=["http", "grpc"])
+def url(request: pytest.FixtureRequest, server: Server) -> str:
+    """The address of the server in each protocol."""
+    return f"http://{server.http_url}" if request.param == "http" else f"grpc://{server.grpc_url}"
 
 
 @contextmanager
@@ -130,8 +139,8 @@ def playing(script: Sequence[bytes | threading.Event | None]) -> Iterator[tuple[
         ("FP32", X[:0]),
     ],
 )
-def test_arrays_come_back(server: Server, make: Make, datatype: str, array: np.ndarray) -> None:
-    with make(server.http_url) as client:
+def test_arrays_come_back(url: str, make: Make, datatype: str, array: np.ndarray) -> None:
+    with make(url) as client:
         for _ in range(2):
             found = client.infer(f"echo_{datatype}", {"x": array})["y"]
             assert found.dtype == array.dtype
@@ -139,14 +148,14 @@ def test_arrays_come_back(server: Server, make: Make, datatype: str, array: np.n
             assert found.tolist() == array.tolist()
 
 
-def test_lists_and_strings(server: Server, make: Make) -> None:
-    with make(server.http_url) as client:
+def test_lists_and_strings(url: str, make: Make) -> None:
+    with make(url) as client:
         assert client.infer("echo_FP32", {"x": [1, 2]})["y"].tolist() == [1, 2]
         assert client.infer("echo_BYTES", {"x": ["ä", b"b"]})["y"].tolist() == ["ä".encode(), b"b"]
 
 
-def test_options_of_a_request(server: Server, make: Make) -> None:
-    with make(f"http://{server.http_url}", headers={"X-Caller": "test"}) as client:
+def test_options_of_a_request(url: str, make: Make) -> None:
+    with make(url, headers={"X-Caller": "test"}) as client:
         found = client.infer("pair", {"a": X, "b": -X}, outputs=["z"], request_id="7", version=1,
                              parameters={"timeout": 10_000_000})  # fmt: skip
         assert isinstance(found, InferResult)
@@ -155,8 +164,8 @@ def test_options_of_a_request(server: Server, make: Make) -> None:
         assert list(client.infer("pair", {"a": X})) == ["y", "z"]
 
 
-def test_errors_have_the_text_of_the_server(server: Server, make: Make) -> None:
-    with make(server.http_url) as client:
+def test_errors_have_the_text_of_the_server(url: str, make: Make) -> None:
+    with make(url) as client:
         with pytest.raises(ResponseError, match="unexpected shape for input 'x'") as error:
             client.infer("echo_FP32", {"x": X.reshape(2, 2)})
         assert error.value.status == 400
@@ -168,8 +177,8 @@ def test_errors_have_the_text_of_the_server(server: Server, make: Make) -> None:
         assert client.infer("echo_FP32", {"x": X})["y"].tolist() == X.tolist()
 
 
-def test_questions(server: Server, make: Make) -> None:
-    with make(server.http_url) as client:
+def test_questions(url: str, make: Make) -> None:
+    with make(url) as client:
         assert client.live()
         assert client.ready()
         assert client.model_ready("pair")
@@ -185,9 +194,9 @@ def test_questions(server: Server, make: Make) -> None:
             client.unload("pair")
 
 
-def test_threads_share_a_client(server: Server) -> None:
+def test_threads_share_a_client(url: str) -> None:
     wrong: list[object] = []
-    with Client(server.http_url) as client:
+    with Client(url) as client:
 
         def call(number: int) -> None:
             for step in range(50):
@@ -202,9 +211,9 @@ def test_threads_share_a_client(server: Server) -> None:
     assert wrong == []
 
 
-def test_coroutines_share_a_client(server: Server) -> None:
+def test_coroutines_share_a_client(url: str) -> None:
     async def call_all() -> list[list[int]]:
-        async with AsyncClient(server.http_url) as client:
+        async with AsyncClient(url) as client:
             calls = (client.infer("echo_INT64", {"x": np.array([number])}) for number in range(100))
             return [found["y"].tolist() for found in await asyncio.gather(*calls)]
 
@@ -328,6 +337,65 @@ def test_wrong_addresses(url: str) -> None:
         Client(url)
 
 
-def test_headers_cannot_add_lines() -> None:
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_headers_cannot_add_lines(scheme: str) -> None:
     with pytest.raises(InvalidArgumentError, match="has a line break"):
-        Client("localhost:1", headers={"X": "a\r\nY: b"})
+        Client(f"{scheme}://localhost:1", headers={"X": "a\r\nY: b"})
+
+
+# ---- gRPC
+
+
+def test_grpcio_as_the_server() -> None:
+    """Another implementation of HTTP/2: windows of 64 KiB, typed contents, a status with a text."""
+    import grpc
+
+    def handle(message: bytes, context: grpc.ServicerContext) -> bytes:
+        request = message_class("ModelInferRequest").FromString(message)
+        if request.model_name == "broken":
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "what is \u00e4?")
+        given = request.inputs[0]
+        response = message_class("ModelInferResponse")(model_name=request.model_name, id=request.id)
+        output = response.outputs.add(name="y", datatype=given.datatype, shape=given.shape)
+        if request.model_name == "typed":
+            output.contents.fp32_contents.extend(np.frombuffer(request.raw_input_contents[0], np.float32).tolist())
+        else:
+            response.raw_output_contents.append(request.raw_input_contents[0])
+        return bytes(response.SerializeToString())
+
+    server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.max_receive_message_length", -1)])
+    handler = grpc.method_handlers_generic_handler(
+        "inference.GRPCInferenceService", {"ModelInfer": grpc.unary_unary_rpc_method_handler(handle)}
+    )
+    server.add_generic_rpc_handlers((handler,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        for kind in (Client, Waiting):
+            with kind(f"grpc://127.0.0.1:{port}", retries=RetryPolicy(attempts=1)) as client:
+                large = np.arange(1_000_000, dtype=np.float32)
+                for _ in range(3):
+                    assert (client.infer("echo", {"x": large})["y"] == large).all()
+                assert client.infer("typed", {"x": X})["y"].tolist() == X.tolist()
+                with pytest.raises(ResponseError, match="what is \u00e4"):
+                    client.infer("broken", {"x": X})
+                with pytest.raises(ResponseError, match="Method not found"):
+                    client.server_metadata()
+                assert client.infer("echo", {"x": X}, request_id="7").id == "7"
+    finally:
+        server.stop(None).wait()
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "bad frames of HTTP/2: expected SETTINGS"),
+        (frames.SETTINGS_ACK + frames.encode_reset(1, 8), "the server reset the call with CANCEL"),
+        (frames.SETTINGS_ACK + frames.encode_frame(frames.HEADERS, 4, 1, b"\xff" * 20), "bad frames of HTTP/2"),
+        (frames.encode_frame(frames.SETTINGS, 0, 0, b"abc"), "bad frames of HTTP/2: SETTINGS of 3 bytes"),
+    ],
+)
+def test_a_server_that_breaks_the_protocol(make: Make, sent: bytes, text: str) -> None:
+    policy, expected = RetryPolicy(attempts=1), pytest.raises(ConnectionFailedError, match=text)
+    with playing([sent, None]) as (url, _), make(f"grpc://{url}", retries=policy, timeout_s=5) as client, expected:
+        client.server_metadata()

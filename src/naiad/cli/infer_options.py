@@ -10,7 +10,7 @@ INFER_OPTIONS: Final = {
     "--input": "a tensor as [NAME=]VALUE: a file of numpy (x.npy), JSON ('[[1, 2]]'), or a text; may be repeated. The "
     "name may be left out where the model has one input",
     "--output": "the name of a wanted output; may be repeated. All of them by default",
-    "--url": "the address of the server: host:port, or https://host:port; localhost:8000 by default",
+    "--url": "the address of the server: host:port, https://host:port or grpc://host:port; localhost:8000 by default",
     "--version": "the version of the model; by default the one that the server chooses",
     "--header": "a header of the request, such as 'Authorization: Bearer KEY'; may be repeated",
     "--timeout": "how many seconds it may take; 60 by default",

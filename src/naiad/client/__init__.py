@@ -1,4 +1,4 @@
-"""Clients of KServe v2 servers over HTTP, with numpy arrays in and out.
+"""Clients of KServe v2 servers over HTTP and gRPC, with numpy arrays in and out.
 
 ```python
 from naiad.client import Client

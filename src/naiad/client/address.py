@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import urlsplit
 
 from naiad.client.errors import ConnectionFailedError, DeadlineExceededError
@@ -12,11 +13,12 @@ from naiad.errors import InvalidArgumentError
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """Where a server listens; ``tls`` is None without encryption."""
+    """Where a server listens; ``tls`` is None without encryption, ``is_grpc`` says which protocol it speaks there."""
 
     host: str
     port: int
     tls: ssl.SSLContext | None = None
+    is_grpc: bool = False
 
     @property
     def authority(self) -> str:
@@ -33,11 +35,14 @@ class ServerAddress:
         return DeadlineExceededError(f"{self.authority}: no response within {timeout_s:g} s")
 
 
+_PORTS: Final = {"http": 8000, "https": 443, "grpc": 8001, "grpcs": 443}
+
+
 def read_address(url: str, tls: ssl.SSLContext | None) -> ServerAddress:
-    """The address in ``host:port``, ``http://host:port`` or ``https://host:port``.
+    """The address in ``host:port``, which may begin with ``http://``, ``https://``, ``grpc://`` or ``grpcs://``.
 
     Args:
-        tls: how to encrypt; None for the system's certificates, where the address begins with ``https``.
+        tls: how to encrypt; None for the system's certificates, where the address begins with ``https`` or ``grpcs``.
 
     Raises:
         InvalidArgumentError: it is no such address.
@@ -47,10 +52,13 @@ def read_address(url: str, tls: ssl.SSLContext | None) -> ServerAddress:
         port = parts.port
     except ValueError:
         port = 0
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.path not in ("", "/"):
+    if parts.scheme not in _PORTS or not parts.hostname or port == 0 or parts.path not in ("", "/"):
         raise InvalidArgumentError(
-            f"found the address {url!r}, expected one such as localhost:8000 or https://host:443"
+            f"found the address {url!r}, expected one such as localhost:8000, https://host:443 or grpc://localhost:8001"
         )
-    if parts.scheme == "https":
-        return ServerAddress(parts.hostname, port or 443, tls or ssl.create_default_context())
-    return ServerAddress(parts.hostname, port or 8000, tls)
+    is_grpc = parts.scheme.startswith("grpc")
+    if parts.scheme.endswith("s") and tls is None:
+        tls = ssl.create_default_context()
+    if tls is not None and is_grpc:
+        tls.set_alpn_protocols(["h2"])
+    return ServerAddress(parts.hostname, port or _PORTS[parts.scheme], tls, is_grpc)

@@ -11,23 +11,22 @@ from typing import Any, Final, Self
 
 from naiad.client import questions
 from naiad.client.address import read_address
-from naiad.client.encode import InferOptions, RequestEncoder
+from naiad.client.encode import InferOptions
 from naiad.client.errors import ConnectionFailedError, ResponseError
-from naiad.client.questions import PlainRequest
-from naiad.client.response import WholeResponse
-from naiad.client.result import InferResult, read_result
+from naiad.client.opening import open_protocol
+from naiad.client.protocol import Parts, PlainRequest, ServerResponse
+from naiad.client.result import InferResult
 from naiad.client.retries import RetryBudget, RetryPolicy
 from naiad.client.stream import AsyncConnection
 from naiad.client.sync import TIMEOUT_S
 from naiad.errors import NaiadError
 from naiad.tensor.dtypes import DataType
 
-Parts = Sequence[bytes | memoryview]
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {}
 
 
 class AsyncClient:
-    """A client of one server over HTTP, in one event loop. Arguments as ``Client``."""
+    """A client of one server over HTTP or gRPC, in one event loop. Arguments as ``Client``."""
 
     def __init__(
         self,
@@ -39,7 +38,7 @@ class AsyncClient:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._address = read_address(url, tls)
-        self._encoder = RequestEncoder(self._address.authority, headers)
+        self._protocol = open_protocol(self._address, headers)
         self._timeout_s = timeout_s
         self._budget = RetryBudget(retries or RetryPolicy())
         self._idle: list[AsyncConnection] = []
@@ -78,9 +77,9 @@ class AsyncClient:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         options = InferOptions(str(version), tuple(outputs), request_id, parameters)
         datatypes = await self._datatypes_of(model, options.version) if questions.has_lists(inputs) else {}
-        request = self._encoder.infer(model, inputs, options, datatypes)
+        request = self._protocol.infer(model, inputs, options, datatypes)
         response = await self._call(request, timeout_s, repeatable=questions.is_repeatable(parameters))
-        return read_result(response.body, response.header_bytes)
+        return response.result()
 
     async def _datatypes_of(self, model: str, version: str) -> dict[str, DataType]:
         found = self._datatypes.get((model, version))
@@ -133,28 +132,27 @@ class AsyncClient:
 
     async def _succeeds(self, question: PlainRequest) -> bool:
         try:
-            await self._plain(question)
+            return (await self._plain(question)).agrees(question)
         except (ResponseError, ConnectionFailedError):
             return False
-        return True
 
     async def _json(self, question: PlainRequest) -> Any:
-        return questions.read_json(await self._plain(question))
+        return (await self._plain(question)).read(question)
 
-    async def _plain(self, question: PlainRequest) -> WholeResponse:
-        request = (self._encoder.plain(*question),)
+    async def _plain(self, question: PlainRequest) -> ServerResponse:
+        request = self._protocol.plain(question)
         return await self._call(request, self._timeout_s, repeatable=question.method == "GET")
 
     # Calls
 
-    async def _call(self, request: Parts, timeout_s: float, *, repeatable: bool) -> WholeResponse:
+    async def _call(self, request: Parts, timeout_s: float, *, repeatable: bool) -> ServerResponse:
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._attempts(request, monotonic() + timeout_s, repeatable)
         except TimeoutError:
             raise self._address.too_late(timeout_s) from None
 
-    async def _attempts(self, request: Parts, deadline_s: float, repeatable: bool) -> WholeResponse:
+    async def _attempts(self, request: Parts, deadline_s: float, repeatable: bool) -> ServerResponse:
         """Send a request, again where that may help."""
         self._budget.requested()
         attempt = 1
@@ -170,7 +168,7 @@ class AsyncClient:
             attempt += 1
             await asyncio.sleep(pause_s)
 
-    async def _exchange(self, request: Parts, repeatable: bool) -> WholeResponse:
+    async def _exchange(self, request: Parts, repeatable: bool) -> ServerResponse:
         while True:
             connection = self._take() or await self._connect()
             was_used = connection.is_used
@@ -197,7 +195,11 @@ class AsyncClient:
         name = address.host if address.tls is not None else None
         try:
             _, made = await asyncio.get_running_loop().create_connection(
-                lambda: AsyncConnection(address), address.host, address.port, ssl=address.tls, server_hostname=name
+                lambda: AsyncConnection(address, self._protocol.exchange()),
+                address.host,
+                address.port,
+                ssl=address.tls,
+                server_hostname=name,
             )
         except OSError as error:
             raise address.unreachable(error, was_sent=False) from None

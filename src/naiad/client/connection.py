@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
 from time import monotonic
 from typing import Final
 
 from naiad.client.address import ServerAddress
-from naiad.client.response import ResponseReader, WholeResponse
+from naiad.client.protocol import Exchange, Parts, ServerResponse
 
 # Most responses are small, and room for large ones costs more than the rest of a read.
 _FIRST_BYTES: Final = 1 << 15
@@ -23,10 +22,11 @@ class BlockingConnection:
         is_open: whether it can carry another one.
     """
 
-    def __init__(self, address: ServerAddress, deadline_s: float, timeout_s: float) -> None:
+    def __init__(self, address: ServerAddress, exchange: Exchange, deadline_s: float, timeout_s: float) -> None:
         """Connect.
 
         Args:
+            exchange: speaks the protocol.
             deadline_s: the monotonic time until which all has to be done.
             timeout_s: the time that the caller gave, for the error.
 
@@ -35,6 +35,7 @@ class BlockingConnection:
             DeadlineExceededError: not in time.
         """
         self._address = address
+        self._exchange = exchange
         self.is_used = False
         self.is_open = True
         try:
@@ -47,19 +48,20 @@ class BlockingConnection:
         except OSError as error:
             raise address.unreachable(error, was_sent=False) from None
 
-    def exchange(self, request: Sequence[bytes | memoryview], deadline_s: float, timeout_s: float) -> WholeResponse:
+    def exchange(self, request: Parts, deadline_s: float, timeout_s: float) -> ServerResponse:
         """Send a request and wait for its response; arguments and errors as for the constructor."""
-        reader = ResponseReader()
+        exchange = self._exchange
         try:
-            self._socket.settimeout(max(deadline_s - monotonic(), 1e-6))
-            for part in request:
-                self._socket.sendall(part)
+            exchange.begin(request)
+            self._send(exchange.outgoing(), deadline_s)
             response, size = None, _FIRST_BYTES
             while response is None:
                 self._socket.settimeout(max(deadline_s - monotonic(), 1e-6))
                 data = self._socket.recv(size)
                 size = _MORE_BYTES
-                response = reader.feed(data) if data else self._end(reader)
+                response = exchange.feed(data) if data else self._end()
+                if parts := exchange.outgoing():
+                    self._send(parts, deadline_s)
         except TimeoutError:
             self.close()
             raise self._address.too_late(timeout_s) from None
@@ -71,15 +73,20 @@ class BlockingConnection:
             self.close()
             raise
         self.is_used = True
-        if response.head.closes:
+        if response.closes:
             self.close()
         return response
 
-    def _end(self, reader: ResponseReader) -> WholeResponse:
-        response = reader.end()
-        self.close()
+    def _send(self, parts: Parts, deadline_s: float) -> None:
+        self._socket.settimeout(max(deadline_s - monotonic(), 1e-6))
+        for part in parts:
+            self._socket.sendall(part)
+
+    def _end(self) -> ServerResponse:
+        response = self._exchange.end()
         if response is None:
             raise self._address.unreachable(None, was_sent=True)
+        self.close()
         return response
 
     def close(self) -> None:

@@ -38,10 +38,8 @@ class RequestEncoder:
 
     def __init__(self, authority: str, headers: Mapping[str, str]) -> None:
         lines = [f"Host: {authority}", "User-Agent: naiad-client"]
-        for name, value in headers.items():
-            if any(mark in name + value for mark in "\r\n") or not name:
-                raise InvalidArgumentError(f"the header {name!r}: {value!r} has a line break, or no name")
-            lines.append(f"{name}: {value}")
+        check_headers(headers)
+        lines += [f"{name}: {value}" for name, value in headers.items()]
         self._common = "".join(f"{line}\r\n" for line in lines).encode("latin-1")
         self._heads: dict[object, bytes] = BoundedDict(_MAX_HEADS)
 
@@ -70,7 +68,7 @@ class RequestEncoder:
         blobs: list[bytes | memoryview] = []
         for name, value in inputs.items():
             array, datatype = input_array(name, value, datatypes.get(name))
-            blob = _blob(array, datatype)
+            blob = tensor_bytes(array, datatype)
             entries.append((name, datatype.wire, array.shape, len(blob)))
             blobs.append(blob)
         key = (model, options.version, options.outputs, tuple(entries))
@@ -105,6 +103,17 @@ class RequestEncoder:
         ) % (model_path(model, options.version).encode(), self._common, len(header), size, header)
 
 
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Refuse headers that would be more than one line.
+
+    Raises:
+        InvalidArgumentError: one has a line break, or no name.
+    """
+    for name, value in headers.items():
+        if any(mark in name + value for mark in "\r\n") or not name:
+            raise InvalidArgumentError(f"the header {name!r}: {value!r} has a line break, or no name")
+
+
 def model_path(model: str, version: str = "") -> str:
     """The path of a model, or of a version of it."""
     path = f"/v2/models/{quote(model, safe='')}"
@@ -115,7 +124,8 @@ def _entry(name: str, datatype: str, shape: tuple[int, ...], size: int) -> dict[
     return {"name": name, "datatype": datatype, "shape": list(shape), "parameters": {"binary_data_size": size}}
 
 
-def _blob(array: Array, datatype: DataType) -> bytes | memoryview:
+def tensor_bytes(array: Array, datatype: DataType) -> bytes | memoryview:
+    """The elements of a tensor as both protocols carry them."""
     if datatype.is_bytes:
         return bytes(serialised(array))
     if array.nbytes <= _JOINED_BYTES:

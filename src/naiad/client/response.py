@@ -10,6 +10,8 @@ import orjson
 
 from naiad.bounded_dict import BoundedDict
 from naiad.client.errors import ConnectionFailedError, ResponseError
+from naiad.client.protocol import PlainRequest
+from naiad.client.result import InferResult, read_result
 from naiad.wire.http1.chunked import ChunkedDecoder
 
 _MAX_HEAD_BYTES: Final = 1 << 16
@@ -37,9 +39,22 @@ class WholeResponse(NamedTuple):
     body: bytes
 
     @property
-    def header_bytes(self) -> int:
-        """The size of the JSON part of its body."""
-        return len(self.body) if self.head.header_length is None else self.head.header_length
+    def closes(self) -> bool:
+        """Whether the connection ends with it."""
+        return self.head.closes
+
+    def result(self) -> InferResult:
+        """The outputs in it; errors as ``read_result``."""
+        header_length = self.head.header_length
+        return read_result(self.body, len(self.body) if header_length is None else header_length)
+
+    def read(self, question: PlainRequest) -> Any:
+        """The body; None for an empty one."""
+        return orjson.loads(self.body) if self.body else None
+
+    def agrees(self, question: PlainRequest) -> bool:
+        """Whether it is a success."""
+        return self.head.status < 300
 
     def checked(self) -> WholeResponse:
         """The response itself.

@@ -10,6 +10,7 @@ import orjson
 
 from naiad.bounded_dict import BoundedDict
 from naiad.client.errors import ResponseError
+from naiad.errors import InvalidArgumentError
 from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import BY_WIRE, DataType
 
@@ -94,8 +95,8 @@ def read_result(body: bytes, header_bytes: int) -> InferResult:
             # Other responses differ in the JSON itself, or are large.
             if header_bytes < len(body) and header_bytes <= _MAX_HEADER_BYTES and not layout.id:
                 _layouts[header] = layout
-        outputs = {output.name: _array(output, body, header_bytes) for output in layout.outputs}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        outputs = {output.name: _output_array(output, body, header_bytes) for output in layout.outputs}
+    except (ValueError, KeyError, TypeError, AttributeError, InvalidArgumentError) as error:
         raise ResponseError(200, f"the server responded with something else than outputs: {error!r}") from None
     return InferResult(layout.model, layout.version, layout.id, layout.parameters, outputs)
 
@@ -114,15 +115,26 @@ def _read_layout(header: bytes) -> _Layout:
     return _Layout(model, version, found.get("id", ""), found.get("parameters", {}), tuple(outputs))
 
 
-def _array(output: _Output, body: bytes, header_bytes: int) -> Array:
+def _output_array(output: _Output, body: bytes, header_bytes: int) -> Array:
     if output.data is not None:
         return _from_json(output)
     begin, end = header_bytes + output.begin, header_bytes + output.end
-    if output.datatype.is_bytes:
-        count = int(np.prod(output.shape, dtype=np.int64))
-        return decode_bytes(memoryview(body)[begin:end], count, output.name).reshape(output.shape)
-    dtype = output.datatype.numpy
-    found = np.frombuffer(body, dtype, (end - begin) // dtype.itemsize, begin).reshape(output.shape)
+    return tensor_array(output.name, output.datatype, output.shape, body, begin, end)
+
+
+def tensor_array(name: str, datatype: DataType, shape: tuple[int, ...], data: bytes, begin: int, end: int) -> Array:
+    """The array of a tensor whose elements lie from ``begin`` to ``end`` in ``data``.
+
+    Raises:
+        ValueError, InvalidArgumentError: they are not as many as the shape says.
+    """
+    if datatype.is_bytes:
+        count = int(np.prod(shape, dtype=np.int64))
+        return decode_bytes(memoryview(data)[begin:end], count, name).reshape(shape)
+    dtype = datatype.numpy
+    if end > len(data):
+        raise ValueError(f"the output '{name}' is cut off")
+    found = np.frombuffer(data, dtype, (end - begin) // dtype.itemsize, begin).reshape(shape)
     # Other libraries want elements where the processor reads them fastest.
     return found if found.flags.aligned else found.copy()
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Final, cast
 
 from naiad.client.address import ServerAddress
-from naiad.client.response import ResponseReader, WholeResponse
+from naiad.client.protocol import Exchange, Parts, ServerResponse
 from naiad.errors import NaiadError
 
 _BUFFER_BYTES: Final = 1 << 16
@@ -21,11 +20,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
         is_open: whether it can carry another one.
     """
 
-    def __init__(self, address: ServerAddress) -> None:
+    def __init__(self, address: ServerAddress, exchange: Exchange) -> None:
         self._address = address
+        self._exchange = exchange
         self._transport: asyncio.Transport | None = None
-        self._reader: ResponseReader | None = None
-        self._done: asyncio.Future[WholeResponse] | None = None
+        self._done: asyncio.Future[ServerResponse] | None = None
         # asyncio would allocate 256 KiB for each read, which costs more than the rest of it.
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self.is_used = False
@@ -44,32 +43,27 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take a part of a response."""
-        data = bytes(self._buffer[:nbytes])
-        if self._reader is None:
-            # Nothing was requested: whatever this is, the next response would come behind it.
-            self.close()
-            return
         try:
-            response = self._reader.feed(data)
+            response = self._exchange.feed(bytes(self._buffer[:nbytes]))
         except NaiadError as error:
             self._fail(error)
             return
+        self._send(self._exchange.outgoing())
         if response is not None:
             self._finish(response)
 
     def connection_lost(self, error: Exception | None) -> None:
         """End the request."""
         self.is_open = False
-        response = None if self._reader is None else self._reader.end()
+        response = None if self._done is None else self._exchange.end()
         if response is not None:
             self._finish(response)
         else:
             self._fail(self._address.unreachable(error if isinstance(error, OSError) else None, was_sent=True))
 
-    def _finish(self, response: WholeResponse) -> None:
+    def _finish(self, response: ServerResponse) -> None:
         self.is_used = True
-        self._reader = None
-        if response.head.closes:
+        if response.closes:
             self.close()
         if self._done is not None and not self._done.done():
             self._done.set_result(response)
@@ -81,7 +75,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     # Calls
 
-    async def exchange(self, request: Sequence[bytes | memoryview]) -> WholeResponse:
+    async def exchange(self, request: Parts) -> ServerResponse:
         """Send a request and wait for its response.
 
         Raises:
@@ -89,12 +83,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """
         if self._transport is None or not self.is_open:
             raise self._address.unreachable(None, was_sent=False)
-        self._reader = ResponseReader()
         self._done = asyncio.get_running_loop().create_future()
-        if len(request) == 1:
-            self._transport.write(request[0])
-        else:
-            self._transport.writelines(request)
+        self._exchange.begin(request)
+        self._send(self._exchange.outgoing())
         try:
             return await self._done
         except asyncio.CancelledError:
@@ -104,9 +95,12 @@ class AsyncConnection(asyncio.BufferedProtocol):
         finally:
             self._done = None
 
+    def _send(self, parts: Parts) -> None:
+        if parts and self._transport is not None:
+            self._transport.writelines(parts)
+
     def close(self) -> None:
         """Close the connection at once."""
         self.is_open = False
-        self._reader = None
         if self._transport is not None:
             self._transport.abort()

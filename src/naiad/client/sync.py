@@ -13,25 +13,24 @@ from typing import Any, Final, Self
 from naiad.client import questions
 from naiad.client.address import read_address
 from naiad.client.connection import BlockingConnection
-from naiad.client.encode import InferOptions, RequestEncoder
+from naiad.client.encode import InferOptions
 from naiad.client.errors import ConnectionFailedError, ResponseError
-from naiad.client.questions import PlainRequest
-from naiad.client.response import WholeResponse
-from naiad.client.result import InferResult, read_result
+from naiad.client.opening import open_protocol
+from naiad.client.protocol import Parts, PlainRequest, ServerResponse
+from naiad.client.result import InferResult
 from naiad.client.retries import RetryBudget, RetryPolicy
 from naiad.errors import NaiadError
 from naiad.tensor.dtypes import DataType
 
-Parts = Sequence[bytes | memoryview]
 TIMEOUT_S: Final = 60.0
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {}
 
 
 class Client:
-    """A client of one server over HTTP. Any thread may use it; each call has a connection for itself meanwhile.
+    """A client of one server over HTTP or gRPC. Any thread may use it; each call has a connection for itself meanwhile.
 
     Args:
-        url: ``host:port``, or with ``http://`` or ``https://`` in front.
+        url: ``host:port`` for HTTP, which may begin with ``http://`` or ``https://``; ``grpc://host:port`` or ``grpcs://``.
         headers: of every request, such as ``{"Authorization": "Bearer ..."}``.
         timeout_s: how long a call may take in seconds, its retries included.
         retries: how requests are sent again.
@@ -51,7 +50,7 @@ class Client:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._address = read_address(url, tls)
-        self._encoder = RequestEncoder(self._address.authority, headers)
+        self._protocol = open_protocol(self._address, headers)
         self._timeout_s = timeout_s
         self._budget = RetryBudget(retries or RetryPolicy())
         self._idle: list[BlockingConnection] = []
@@ -108,9 +107,9 @@ class Client:
         deadline_s = monotonic() + timeout_s
         options = InferOptions(str(version), tuple(outputs), request_id, parameters)
         datatypes = self._datatypes_of(model, options.version) if questions.has_lists(inputs) else {}
-        request = self._encoder.infer(model, inputs, options, datatypes)
+        request = self._protocol.infer(model, inputs, options, datatypes)
         response = self._call(request, deadline_s, timeout_s, repeatable=questions.is_repeatable(parameters))
-        return read_result(response.body, response.header_bytes)
+        return response.result()
 
     def _datatypes_of(self, model: str, version: str) -> dict[str, DataType]:
         found = self._datatypes.get((model, version))
@@ -162,22 +161,21 @@ class Client:
 
     def _succeeds(self, question: PlainRequest) -> bool:
         try:
-            self._plain(question)
+            return self._plain(question).agrees(question)
         except (ResponseError, ConnectionFailedError):
             return False
-        return True
 
     def _json(self, question: PlainRequest) -> Any:
-        return questions.read_json(self._plain(question))
+        return self._plain(question).read(question)
 
-    def _plain(self, question: PlainRequest) -> WholeResponse:
+    def _plain(self, question: PlainRequest) -> ServerResponse:
         deadline_s = monotonic() + self._timeout_s
-        request = (self._encoder.plain(*question),)
+        request = self._protocol.plain(question)
         return self._call(request, deadline_s, self._timeout_s, repeatable=question.method == "GET")
 
     # Calls
 
-    def _call(self, request: Parts, deadline_s: float, timeout_s: float, *, repeatable: bool) -> WholeResponse:
+    def _call(self, request: Parts, deadline_s: float, timeout_s: float, *, repeatable: bool) -> ServerResponse:
         """Send a request, again where that may help."""
         self._budget.requested()
         attempt = 1
@@ -193,11 +191,11 @@ class Client:
             attempt += 1
             time.sleep(pause_s)
 
-    def _exchange(self, request: Parts, deadline_s: float, timeout_s: float, repeatable: bool) -> WholeResponse:
+    def _exchange(self, request: Parts, deadline_s: float, timeout_s: float, repeatable: bool) -> ServerResponse:
         while True:
             connection = self._take()
             if connection is None:
-                connection = BlockingConnection(self._address, deadline_s, timeout_s)
+                connection = BlockingConnection(self._address, self._protocol.exchange(), deadline_s, timeout_s)
             was_used = connection.is_used
             try:
                 response = connection.exchange(request, deadline_s, timeout_s)
