@@ -27,7 +27,7 @@ from naiad.client import (
     RetryPolicy,
 )
 from naiad.client.grpc_messages import message_class
-from naiad.client.response import ResponseReader
+from naiad.client.response import ClientResponseReader
 from naiad.errors import InvalidArgumentError
 from naiad.inprocess.server import Server
 from naiad.wire.http2 import frames
@@ -326,7 +326,7 @@ def test_bytes_that_are_no_http(make: Make) -> None:
 def test_responses_may_arrive_in_parts(size: int) -> None:
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
     for whole, expected in ((b"HTTP/1.1 100 Continue\r\n\r\n" + OK, b"{}"), (chunked, b"abcde")):
-        reader = ResponseReader()
+        reader = ClientResponseReader()
         found = [reader.feed(whole[at : at + size]) for at in range(0, len(whole), size)]
         assert [f.body for f in found if f is not None] == [expected]
 

@@ -35,7 +35,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
         models.tensor_field("output", "y", "TYPE_FP32", [16]),
     )
     models.add_model(repository, "echo", 'backend: "identity"', *fields)
-    with naiad(repository, settings.work, machine.server_core()) as server:
+    with naiad(repository, settings.work, machine.server_core(), service=GRPC) as server:
         for name, (ours, theirs, service) in KINDS.items():
             urls = {theirs: f"127.0.0.1:{server.ports[service]}"}
             urls[ours] = f"grpc://{urls[theirs]}" if service == GRPC else urls[theirs]

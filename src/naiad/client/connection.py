@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Final
 
 from naiad.client.address import ServerAddress
-from naiad.client.protocol import Exchange, Parts, ServerResponse
+from naiad.client.protocol import ClientExchange, Parts, ServerResponse
 
 # Most responses are small, and room for large ones costs more than the rest of a read.
 _FIRST_BYTES: Final = 1 << 15
@@ -22,7 +22,7 @@ class BlockingConnection:
         is_open: whether it can carry another one.
     """
 
-    def __init__(self, address: ServerAddress, exchange: Exchange, deadline_s: float, timeout_s: float) -> None:
+    def __init__(self, address: ServerAddress, exchange: ClientExchange, deadline_s: float, timeout_s: float) -> None:
         """Connect.
 
         Args:

@@ -145,7 +145,7 @@ class GrpcResponse(NamedTuple):
         return self.message[PREFIX_BYTES:]
 
 
-class _Layout(NamedTuple):
+class _GrpcLayout(NamedTuple):
     model: str
     version: str
     id: str
@@ -153,7 +153,7 @@ class _Layout(NamedTuple):
     outputs: tuple[tuple[str, DataType, tuple[int, ...]], ...]
 
 
-_layouts: dict[bytes, _Layout] = BoundedDict(_MAX_LAYOUTS)
+_layouts: dict[bytes, _GrpcLayout] = BoundedDict(_MAX_LAYOUTS)
 
 
 def _read_result(body: bytes) -> InferResult:
@@ -200,9 +200,9 @@ def _raw_parts(body: bytes) -> tuple[list[tuple[int, int]], int]:
     return raws, begin
 
 
-def _layout(message: Any) -> _Layout:
+def _layout(message: Any) -> _GrpcLayout:
     outputs = tuple((o.name, BY_WIRE[o.datatype], tuple(o.shape)) for o in message.outputs)
-    return _Layout(message.model_name, message.model_version, message.id, _parameters(message.parameters), outputs)
+    return _GrpcLayout(message.model_name, message.model_version, message.id, _parameters(message.parameters), outputs)
 
 
 def _typed_result(message: Any) -> InferResult:

@@ -7,7 +7,7 @@ from typing import Any
 
 from naiad.client.encode import InferOptions, RequestEncoder
 from naiad.client.protocol import Parts, PlainRequest
-from naiad.client.response import ResponseReader, WholeResponse
+from naiad.client.response import ClientResponseReader, WholeResponse
 from naiad.tensor.dtypes import DataType
 
 
@@ -15,12 +15,12 @@ class HttpExchange:
     """The requests of one connection, without its socket."""
 
     def __init__(self) -> None:
-        self._reader: ResponseReader | None = None
+        self._reader: ClientResponseReader | None = None
         self._request: Parts = ()
 
     def begin(self, request: Parts) -> None:
         """Begin a request."""
-        self._reader = ResponseReader()
+        self._reader = ClientResponseReader()
         self._request = request
 
     def outgoing(self) -> Parts:

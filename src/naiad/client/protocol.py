@@ -59,7 +59,7 @@ class ServerResponse(Protocol):
         """Whether it says yes."""
 
 
-class Exchange(Protocol):
+class ClientExchange(Protocol):
     """The requests of one connection, one at a time, without its socket."""
 
     def begin(self, request: Parts) -> None:
@@ -82,7 +82,7 @@ class Exchange(Protocol):
 class ClientProtocol(Protocol):
     """The requests to one server as bytes."""
 
-    def exchange(self) -> Exchange:
+    def exchange(self) -> ClientExchange:
         """The state of a new connection."""
 
     def infer(

@@ -82,7 +82,7 @@ def _error_text(response: WholeResponse) -> str:
 _heads: dict[bytes, ResponseHead] = BoundedDict(_MAX_HEADS)
 
 
-class ResponseReader:
+class ClientResponseReader:
     """Reads one response, piece by piece.
 
     Attributes:

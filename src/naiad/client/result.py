@@ -64,7 +64,7 @@ class _Output(NamedTuple):
     data: Any
 
 
-class _Layout(NamedTuple):
+class _HttpLayout(NamedTuple):
     """What the JSON part of a response says."""
 
     model: str
@@ -74,7 +74,7 @@ class _Layout(NamedTuple):
     outputs: tuple[_Output, ...]
 
 
-_layouts: dict[bytes, _Layout] = BoundedDict(_MAX_HEADERS)
+_layouts: dict[bytes, _HttpLayout] = BoundedDict(_MAX_HEADERS)
 
 
 def read_result(body: bytes, header_bytes: int) -> InferResult:
@@ -101,7 +101,7 @@ def read_result(body: bytes, header_bytes: int) -> InferResult:
     return InferResult(layout.model, layout.version, layout.id, layout.parameters, outputs)
 
 
-def _read_layout(header: bytes) -> _Layout:
+def _read_layout(header: bytes) -> _HttpLayout:
     found = orjson.loads(header)
     outputs: list[_Output] = []
     at = 0
@@ -112,7 +112,7 @@ def _read_layout(header: bytes) -> _Layout:
         outputs.append(_Output(entry["name"], BY_WIRE[entry["datatype"]], tuple(entry["shape"]), at, end, data))
         at = end
     model, version = found.get("model_name", ""), str(found.get("model_version", ""))
-    return _Layout(model, version, found.get("id", ""), found.get("parameters", {}), tuple(outputs))
+    return _HttpLayout(model, version, found.get("id", ""), found.get("parameters", {}), tuple(outputs))
 
 
 def _output_array(output: _Output, body: bytes, header_bytes: int) -> Array:

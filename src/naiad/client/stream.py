@@ -6,7 +6,7 @@ import asyncio
 from typing import Final, cast
 
 from naiad.client.address import ServerAddress
-from naiad.client.protocol import Exchange, Parts, ServerResponse
+from naiad.client.protocol import ClientExchange, Parts, ServerResponse
 from naiad.errors import NaiadError
 
 _BUFFER_BYTES: Final = 1 << 16
@@ -20,7 +20,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         is_open: whether it can carry another one.
     """
 
-    def __init__(self, address: ServerAddress, exchange: Exchange) -> None:
+    def __init__(self, address: ServerAddress, exchange: ClientExchange) -> None:
         self._address = address
         self._exchange = exchange
         self._transport: asyncio.Transport | None = None
