@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 from urllib.parse import unquote
 
-from hpack import Decoder
+from hpack import Decoder, Encoder
 from hpack.exceptions import HPACKError
 
 from naiad.bounded_dict import BoundedDict
 from naiad.client.errors import ConnectionFailedError
 from naiad.client.grpc_messages import GrpcResponse
 from naiad.client.protocol import Parts
+from naiad.wire.grpc.paths import INFERENCE, path
 from naiad.wire.http2 import frames
 from naiad.wire.http2.frames import Http2ErrorCode, Setting
 
 _HEAD: Final = frames.FRAME_HEAD_BYTES
 _REFILL_BYTES: Final = 1 << 29
 _MAX_BLOCKS: Final = 64
+_TABLE_BYTES: Final = 4096
+_IS_INDEXED: Final = 0x80
 _HELLO: Final = (
     frames.PREFACE
     # Without a table every block of headers means the same whenever it comes, so blocks are looked up.
@@ -29,9 +33,16 @@ _HELLO: Final = (
 
 
 class GrpcExchange:
-    """The calls of one connection, without its socket."""
+    """The calls of one connection, without its socket.
 
-    def __init__(self) -> None:
+    Args:
+        headers: of every call, beside its path; pseudo-headers first.
+    """
+
+    def __init__(self, headers: Sequence[tuple[str, str]]) -> None:
+        self._headers = headers
+        self._encoder = Encoder()
+        self._indexed: dict[str, bytes] = {}
         self._out: list[bytes | memoryview] = [_HELLO]
         self._received = b""
         self._stream = -1
@@ -51,14 +62,28 @@ class GrpcExchange:
     # Sending
 
     def begin(self, request: Parts) -> None:
-        """Begin a call: the block of its headers, and its message with the prefix."""
-        block, *message = request
+        """Begin a call: its name, and its message with the prefix."""
+        call, *message = request
         self._stream += 2
         self._stream_window = self._initial_window
         self._message, self._fields = [], {}
-        self._out.append(frames.encode_frame(frames.HEADERS, frames.END_HEADERS, self._stream, bytes(block)))
+        self._out.append(
+            frames.encode_frame(frames.HEADERS, frames.END_HEADERS, self._stream, self._block(str(call, "ascii")))
+        )
         self._waiting = [memoryview(part) for part in message if len(part)]
         self._move()
+
+    def _block(self, call: str) -> bytes:
+        """The headers of a call. Once the server's table has all of them, they are the same few bytes."""
+        found = self._indexed.get(call)
+        if found is None:
+            found = self._encoder.encode([(":path", path(INFERENCE, call)), *self._headers])
+            if all(byte & _IS_INDEXED for byte in found):
+                self._indexed[call] = found
+            else:
+                # New entries move those that earlier blocks refer to.
+                self._indexed.clear()
+        return found
 
     def outgoing(self) -> Parts:
         """What is to be sent now."""
@@ -178,6 +203,9 @@ class GrpcExchange:
         self._stream_window += window - self._initial_window
         self._initial_window = window
         self._frame_bytes = settings.get(Setting.MAX_FRAME_SIZE, self._frame_bytes)
+        if (table_bytes := settings.get(Setting.HEADER_TABLE_SIZE, _TABLE_BYTES)) < self._encoder.header_table_size:
+            self._encoder.header_table_size = table_bytes
+            self._indexed.clear()
         self._out.append(frames.SETTINGS_ACK)
         self._move()
 

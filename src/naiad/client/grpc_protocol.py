@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hpack import Encoder
-
 from naiad.bounded_dict import BoundedDict
 from naiad.client.address import ServerAddress
 from naiad.client.encode import InferOptions, check_headers, tensor_bytes
@@ -16,7 +14,6 @@ from naiad.client.protocol import Parts, PlainRequest
 from naiad.tensor.dtypes import DataType
 from naiad.tensor.input_array import input_array
 from naiad.wire.grpc.messages import prefix
-from naiad.wire.grpc.paths import INFERENCE, path
 from naiad.wire.proto_fields import field_head
 
 _MAX_STARTS: Final = 1024
@@ -25,11 +22,11 @@ _JOINED_BYTES: Final = 1 << 16
 
 
 class GrpcProtocol:
-    """The requests to one server as bytes. A request is its block of headers and the message with its prefix."""
+    """The requests to one server as bytes. A request is the name of its call, and the message with its prefix."""
 
     def __init__(self, address: ServerAddress, headers: Mapping[str, str]) -> None:
         check_headers(headers)
-        self._headers = [
+        self._headers = (
             (":method", "POST"),
             (":scheme", "http" if address.tls is None else "https"),
             (":authority", address.authority),
@@ -37,13 +34,12 @@ class GrpcProtocol:
             ("content-type", "application/grpc"),
             ("user-agent", "naiad-client"),
             *((name.lower(), value) for name, value in headers.items()),
-        ]
-        self._blocks: dict[str, bytes] = {}
+        )
         self._starts: dict[object, bytes] = BoundedDict(_MAX_STARTS)
 
     def exchange(self) -> GrpcExchange:
         """The state of a new connection."""
-        return GrpcExchange()
+        return GrpcExchange(self._headers)
 
     def infer(
         self, model: str, inputs: Mapping[str, Any], options: InferOptions, datatypes: Mapping[str, DataType]
@@ -65,19 +61,9 @@ class GrpcProtocol:
                 self._starts[key] = start
         size = len(start) + sum(map(len, parts))
         whole = [prefix.pack(0, size), start, *parts]
-        return [self._block("ModelInfer"), *([b"".join(whole)] if size <= _JOINED_BYTES else whole)]
+        return [b"ModelInfer", *([b"".join(whole)] if size <= _JOINED_BYTES else whole)]
 
     def plain(self, question: PlainRequest) -> Parts:
         """Another call."""
         message = message_class(f"{question.call}Request")(**question.fields).SerializeToString()
-        return [self._block(question.call), prefix.pack(0, len(message)) + message]
-
-    def _block(self, call: str) -> bytes:
-        """The headers of a call, which are the same bytes whenever they are sent: the server has seen them before."""
-        found = self._blocks.get(call)
-        if found is None:
-            encoder = Encoder()
-            # Without a table a block does not depend on those before it.
-            encoder.header_table_size = 0
-            found = self._blocks[call] = encoder.encode([(":path", path(INFERENCE, call)), *self._headers])
-        return found
+        return [question.call.encode(), prefix.pack(0, len(message)) + message]
