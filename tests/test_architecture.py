@@ -29,6 +29,7 @@ LAYERS = (
         "python_backend",
     ),
     ("config",),
+    ("binding",),
     ("explain",),
     ("wire",),
     ("telemetry",),
@@ -42,6 +43,9 @@ LAYERS = (
     ("engine",),
     ("frontends",),
     ("server",),
+    ("inprocess",),
+    ("api",),
+    ("client",),
     ("perf",),
     ("quickstart",),
     ("cli",),
@@ -57,11 +61,21 @@ NETWORK = ("uvloop", "httptools", "socket", "socketserver", "ssl", "http", "urll
 MAY_USE_NETWORK = {
     "uvloop": ("frontends", "server", "cli"),
     # Processes of models are talked to over pairs of local sockets.
-    "socket": ("frontends", "server", "cli", "worker", "execution", "backends.out_of_process", "testing", "perf"),
-    "ssl": ("frontends", "server", "cli", "perf", "repository.remote.stores.web"),
+    "socket": (
+        "frontends",
+        "server",
+        "cli",
+        "worker",
+        "execution",
+        "backends.out_of_process",
+        "testing",
+        "perf",
+        "client",
+    ),
+    "ssl": ("frontends", "server", "cli", "perf", "client", "repository.remote.stores.web"),
     "httptools": ("wire.http1.head", "frontends"),
     # Loading threads fetch what lies elsewhere.
-    "urllib": ("repository.remote", "cli.explain", "perf.target"),
+    "urllib": ("repository.remote", "cli.explain", "perf.target", "client"),
     "http": ("repository.remote.stores.web",),
     # Answers are kept there by threads of its own.
     "redis": ("cache.redis",),

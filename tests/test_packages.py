@@ -28,6 +28,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "shared_memory": ("tensor",),
     "request": ("shared_memory", "tensor"),
     "config": ("tensor",),
+    "binding": ("tensor",),
     "wire": (),
     "wire.http1": ("wire.compression", "worker.ipc.buffer_pool"),
     "wire.http2": (),
@@ -75,6 +76,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "backends.shared": ("config", "processes", "tensor"),
     "backends.builtin": ("backend_api", "backends.python", "backends.shared", "config.spec", "request"),
+    "backends.callable": ("backend_api", "binding", "config.spec"),
     "backends.fil": ("backend_api", "backends.shared", "config", "tensor"),
     "backends.keras": ("backend_api", "backends.shared", "config", "processes", "tensor"),
     "backends.onnx": ("backend_api", "backends.shared", "config", "processes", "tensor"),
@@ -163,6 +165,15 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("backend_api", "cache", "config", "engine", "execution.model", "frontends", "lifecycle"),
         *("options", "processes", "repository", "scheduling", "shared_memory", "telemetry"),
     ),
+    # A server in a thread of a program, and the names under which programs know it.
+    "inprocess": (
+        *("backends.callable", "binding", "config.export", "engine", "execution.model.interface"),
+        *("frontends.inference", "lifecycle", "options", "repository.local", "request", "server", "shared_memory"),
+        *("telemetry.logs", "tensor"),
+    ),
+    "api": ("inprocess", "tensor"),
+    # A client of servers elsewhere, which shares the codecs.
+    "client": ("config.messages", "tensor", "wire"),
     # A program of its own: a client that shares the server's codecs, and embeds a server for the model's own ceiling.
     "perf": (
         *("options", "perf.input", "perf.load", "perf.measure", "perf.options", "perf.report", "perf.sweep"),
@@ -193,12 +204,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # It writes files, and knows the server through their formats alone.
     "quickstart": (),
     "cli": (
-        *("backend_api", "config", "engine", "execution.worker.process", "explain", "lifecycle", "options", "perf"),
-        "quickstart",
+        *("backend_api", "client", "config", "engine", "execution.worker.process", "explain", "lifecycle"),
+        *("options", "perf", "quickstart"),
         *("repository", "scheduling.ensemble", "server", "telemetry.logs"),
     ),
     "explain": ("config",),
-    "testing": (),
+    "testing": ("inprocess",),
     "__main__": ("cli",),
 }
 

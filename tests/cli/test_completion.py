@@ -37,7 +37,7 @@ def completed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Completed:
 
 def test_bash_completes_commands_and_options(completed: Completed) -> None:
     assert completed("naiad", "") == [
-        *("serve", "check", "explain", "quickstart", "perf", "completion"),
+        *("serve", "check", "explain", "quickstart", "infer", "perf", "completion"),
         *("--help", "--version"),
     ]
     assert completed("naiad", "ch") == ["check"]
@@ -45,6 +45,7 @@ def test_bash_completes_commands_and_options(completed: Completed) -> None:
     assert completed("naiad", "quickstart", "--") == ["--help", "--models", "--force", "--list"]
     assert completed("naiad", "serve", "--http-p") == ["--http-port", "--http-port-serves-grpc"]
     assert completed("naiad", "check", "--http-p") == []
+    assert completed("naiad", "infer", "--in") == ["--input"]
     assert completed("naiad", "completion", "") == list(SHELLS)
 
 

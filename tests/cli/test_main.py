@@ -37,7 +37,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["--versoin"], "error: unknown option '--versoin'; did you mean '--version'?\n"),
         (
             ["bake"],
-            "error: unknown command 'bake'; known ones are serve, check, explain, quickstart, perf, completion.\n",
+            "error: unknown command 'bake'; "
+            "known ones are serve, check, explain, quickstart, infer, perf, completion.\n",
         ),
     ],
 )

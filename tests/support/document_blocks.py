@@ -17,7 +17,7 @@ READY_S = 100.0
 # curl tells a refusal, which ends a block.
 BASH = ("bash", "-euo", "pipefail", "-c")
 CURL = 'curl() { command curl --silent --show-error --fail-with-body "$@"; }\n'
-SERVES = re.compile(r"^(scripts/demo|naiad serve)\b", re.MULTILINE)
+SERVES = re.compile(r"^(scripts/demo|naiad serve|python (?:app/\w+\.py|-c))\b", re.MULTILINE)
 PORTS = (8000, 8001, 8002)
 
 
@@ -97,7 +97,7 @@ class Terminal:
     def _start(self, text: str) -> None:
         with self._log.open("w") as log:
             self._server = subprocess.Popen(
-                [*BASH, re.sub(r"^naiad serve\b", "exec naiad serve", text, flags=re.MULTILINE)],
+                [*BASH, re.sub(r"^(naiad serve|python (?:app/|-c))", r"exec \1", text, flags=re.MULTILINE)],
                 cwd=self._folder,
                 env=self._environment,
                 stdout=log,

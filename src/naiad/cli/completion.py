@@ -9,6 +9,7 @@ from typing import Final
 
 from naiad.cli import quickstart_options
 from naiad.cli.explain_options import FLAGS, OWN_OPTIONS
+from naiad.cli.infer_options import INFER_OPTIONS
 from naiad.options import CHECK_OPTIONS, OPTIONS, Option
 from naiad.perf.options import OPTIONS as PERF_OPTIONS
 from naiad.perf.options import PerfOption
@@ -60,6 +61,7 @@ _naiad() {
             advise) COMPREPLY=($(compgen -W '@ADVISE@' -- "$word")) ;;
             check) COMPREPLY=($(compgen -W '@CHECK@' -- "$word")) ;;
             explain) COMPREPLY=($(compgen -W '@EXPLAIN@' -- "$word")) ;;
+            infer) COMPREPLY=($(compgen -W '@INFER@' -- "$word")) ;;
             perf) COMPREPLY=($(compgen -W '@PERF@' -- "$word")) ;;
             quickstart) COMPREPLY=($(compgen -W '@QUICKSTART@' -- "$word")) ;;
             completion) ;;
@@ -105,6 +107,7 @@ def _bash() -> str:
         .replace("@PERF_VALUES@", _bash_cases(zip(of_perf, (o.kind.words for o in PERF_OPTIONS), strict=True)))
         .replace("@CHECK@", " ".join(_all_flags(CHECK_OPTIONS)))
         .replace("@EXPLAIN@", " ".join((*_all_flags(CHECK_OPTIONS), *OWN_OPTIONS)))
+        .replace("@INFER@", " ".join(("--help", *INFER_OPTIONS)))
         .replace("@PERF@", " ".join(_perf_flags(PERF_OPTIONS)))
         .replace("@ADVISE@", " ".join(_perf_flags((ROUNDS, LATENCY_LIMIT, *ADVISE_OPTIONS))))
         .replace("@QUICKSTART@", " ".join(("--help", *quickstart_options.OPTIONS)))
@@ -144,6 +147,7 @@ def _fish_lines() -> Iterator[str]:
     yield f"complete -c naiad -n '__fish_seen_subcommand_from perf' -f -a advise -d {what}"
     yield from map(_fish_perf_option, (*PERF_OPTIONS, ROUNDS, LATENCY_LIMIT))
     yield from _fish_own_options("explain", OWN_OPTIONS, FLAGS)
+    yield from _fish_own_options("infer", INFER_OPTIONS, ())
     yield from _fish_own_options("quickstart", quickstart_options.OPTIONS, quickstart_options.FLAGS)
 
 

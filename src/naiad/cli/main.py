@@ -22,6 +22,7 @@ COMMANDS = {
         "naiad.cli.quickstart:quickstart",
         "write a model repository with the tutorials' models, without a network",
     ),
+    "infer": ("naiad.cli.infer:infer", "send one inference request to a server and print the outputs"),
     "perf": ("naiad.cli.perf:perf", "measure a served model's rate and latencies"),
     "completion": ("naiad.cli.completion:completion", "print a script that completes these commands in a shell"),
 }

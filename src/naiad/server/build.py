@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from naiad.backend_api.backend import Backend, BackendContext
 from naiad.backend_api.host_policy import HostPolicies
 from naiad.cache.local import LocalCache
 from naiad.cache.redis import RedisCache
@@ -42,7 +43,10 @@ from naiad.telemetry.tracing.settings_store import Tracing
 
 if TYPE_CHECKING:
     from naiad.frontends.http.server.state import TakeHttp2
+    from naiad.frontends.metrics.page import MetricsApplication
 
+OwnBackends = Mapping[str, Callable[[BackendContext], Backend]]
+NO_BACKENDS: OwnBackends = {}
 TRACE_FILE_S = 5.0
 """Seconds that the shutdown waits for traces that are not written yet."""
 
@@ -105,8 +109,11 @@ class Parts:
             self.cache.close()
 
 
-def build(options: ServerOptions, log: ServerLog) -> Parts:
+def build(options: ServerOptions, log: ServerLog, own_backends: OwnBackends = NO_BACKENDS) -> Parts:
     """Assemble the parts that ``options`` ask for. Nothing is started.
+
+    Args:
+        own_backends: the backends that the program brings which embeds the server, by name.
 
     Raises:
         OptionError: a file or a repository that an option names cannot be used.
@@ -123,7 +130,7 @@ def build(options: ServerOptions, log: ServerLog) -> Parts:
     )
     tracing = Tracing.from_options(options)
     manager = ModelManager(
-        _load_settings(options, cache, budget),
+        _load_settings(options, cache, budget, own_backends),
         options.model_load_thread_count,
         catalog,
         options.model_control_mode == "explicit",
@@ -230,24 +237,30 @@ def _http_listener(parts: Parts, take_http2: TakeHttp2 | None) -> HttpListener:
     return listener
 
 
-def _metrics_listener(parts: Parts) -> HttpListener:
+def metrics_application(parts: Parts) -> MetricsApplication:
+    """What writes the metrics page."""
     # Imported here: a server without metrics does not pay for it.
     from naiad.frontends.metrics.page import MetricsApplication
     from naiad.telemetry.metrics.page import PageSettings
 
     options = parts.options
-    application = MetricsApplication(
+    return MetricsApplication(
         parts.engine,
         PageSettings(options.allow_cpu_metrics, options.counter_latencies, options.metrics_interval_ms),
         custom=parts.manager.custom_metrics,
         cache=parts.cache.figures if parts.cache is not None else None,
     )
+
+
+def _metrics_listener(parts: Parts) -> HttpListener:
+    options = parts.options
+    application = metrics_application(parts)
     guard = guarded(application, parts.gates.metrics, lambda target: "statistics")
     return HttpListener(guard, options.metrics_address, options.metrics_port, option="--metrics-port")
 
 
 def _load_settings(
-    options: ServerOptions, cache: LocalCache | RedisCache | None, budget: RequestBudget
+    options: ServerOptions, cache: LocalCache | RedisCache | None, budget: RequestBudget, own_backends: OwnBackends
 ) -> LoadSettings:
     return LoadSettings(
         options.settings_of,
@@ -262,6 +275,7 @@ def _load_settings(
         agents=AgentDirectory(Path(options.repoagent_directory), options.repoagent_timeout_secs),
         policies=HostPolicies.of(options.host_policies),
         checks_accelerators=options.accelerator_check,
+        own_backends=own_backends,
     )
 
 

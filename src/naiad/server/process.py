@@ -66,11 +66,12 @@ class StopSignals:
 def run_on_loop(main: Coroutine[Any, Any, int]) -> int:
     """Run ``main`` on the event loop of this process, uvloop's where it is installed."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(main)
 
 
-def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+def loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    """The event loop of servers: uvloop's where it is installed, else None for the platform's own."""
     try:
         import uvloop
     except ImportError:

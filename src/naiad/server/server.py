@@ -5,19 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from naiad.backend_api.host_policy import HostPolicies
-from naiad.config.source import ModelSource
-from naiad.errors import ModelLoadError, NaiadError, OptionError
+from naiad.errors import NaiadError, OptionError
 from naiad.frontends.inference.offload import use_one_thread
 from naiad.lifecycle.polling import Polling
-from naiad.lifecycle.state.load_threads import in_thread
 from naiad.options import ServerOptions, option_rows
-from naiad.repository.catalog import Outline
-from naiad.repository.local.layout import Listing
 from naiad.server.build import Frontend, Parts, build, listeners
 from naiad.server.process import (
     StopSignals,
@@ -28,18 +23,16 @@ from naiad.server.process import (
     run_on_loop,
 )
 from naiad.server.reload import reload_keys
+from naiad.server.startup import Startup
 from naiad.shared_memory.registry import MAX_REGIONS
 from naiad.telemetry.logs.server_log import ServerLog, table_log
 from naiad.telemetry.logs.tables import format_table
 from naiad.version import __version__
 
-if TYPE_CHECKING:
-    from naiad.repository.remote.repository import RemoteModel
-
 logger = logging.getLogger("naiad")
 
 
-class Server:
+class ServingProcess:
     """Serves with the given parts until a signal stops it. ``run`` returns the exit code."""
 
     def __init__(self, parts: Parts) -> None:
@@ -47,7 +40,7 @@ class Server:
         self._options = parts.options
         self._manager = parts.manager
         self._engine = parts.engine
-        self._outline: Outline | None = None
+        self._startup = Startup(parts)
         self._listeners: list[Frontend] = []
         # The list itself: the listeners join it when they start.
         reload_keys(parts.reloader, parts.options, parts.gates.keys, self._listeners)
@@ -69,7 +62,7 @@ class Server:
         self._stop.watch(parts.reloader.reload if parts.reloader.has_files else None)
         if not parts.catalog.remote:
             # A missing folder is reported before any port is opened; a remote store may take its time.
-            self._outline = self._outline_of_all(is_whole=False)
+            self._startup.read()
         try:
             # Ports open before models are loaded: health checks are served meanwhile.
             await self._listen()
@@ -117,52 +110,7 @@ class Server:
         gc.freeze()
 
     async def _load_wanted(self) -> None:
-        await self._manager.load_all(await self._wanted())
-
-    async def _wanted(self) -> Sequence[ModelSource | RemoteModel]:
-        """The models to load at the start."""
-        options = self._options
-        is_whole = options.model_control_mode != "explicit" or options.load_model == ("*",)
-        outline, self._outline = self._outline, None
-        if outline is None:
-            outline = await in_thread(self._outline_of_all, is_whole)
-        for problem in outline.local.problems:
-            if not problem.fatal:
-                logger.warning("%s", problem.located())
-        models = outline.models
-        if not outline.names and options.model_control_mode != "explicit":
-            places = ", ".join(f"'{place}'" for place in (*options.model_repository, *options.paths))
-            logger.warning(
-                "no model is served: found none in %s, expected a folder for each model, such as double/1/model.onnx",
-                places,
-            )
-        self._manager.names.known = outline.names
-        wanted = options.wanted_models(outline.names)
-        for name in sorted(wanted - models.keys()):
-            reason = outline.unavailable.get(
-                name, "failed to poll from model repository: model not found in any model repository"
-            )
-            self._manager.refuse(name, ModelLoadError(reason))
-        return tuple(source for name, source in models.items() if name in wanted)
-
-    def _outline_of_all(self, is_whole: bool) -> Outline:
-        """The content of the repositories, from which their watch begins."""
-        outline = self._first_outline(is_whole)
-        # Before the first load: the first look then finds the files that change while they are loaded.
-        if self._parts.watch is not None:
-            self._parts.watch.begin(outline.models, outline.unavailable)
-        return outline
-
-    def _first_outline(self, is_whole: bool) -> Outline:
-        """The content of the repositories; empty when they cannot be read and ``--exit-on-error=false``."""
-        try:
-            return self._parts.catalog.outline(is_whole)
-        except NaiadError as error:
-            if self._options.exit_on_error:
-                raise
-            logger.error("error: creating server: %s; it goes on without models, neither live nor ready", error)
-            self._engine.failure = f"the server could not be created: {error}"
-            return Outline(Listing({}), {}, {})
+        await self._manager.load_all(await self._startup.wanted())
 
     async def _serve_until_stopped(self) -> None:
         if self._parts.watch is None or self._engine.failure:
@@ -239,4 +187,4 @@ async def _serve(options: ServerOptions, log: ServerLog) -> int:
     use_one_thread(asyncio.get_running_loop())
     parts = build(options, log)
     place_frontend(HostPolicies.of(options.host_policies))
-    return await Server(parts).run()
+    return await ServingProcess(parts).run()

@@ -9,12 +9,14 @@ from typing import Protocol
 
 from naiad.backend_api.backend import Backend, Instance, WorkerSpec
 from naiad.backend_api.decoupled import DecoupledBackend, DecoupledInstance
+from naiad.backend_api.streaming import StreamingBackend
 from naiad.config.sequence import run_spec
 from naiad.config.spec import ModelSpec
 from naiad.execution.batching.batch import Batch
-from naiad.execution.instances.decoupled import StepEventSink, SteppedDecoupledInstance, run_steps
+from naiad.execution.instances.decoupled import SteppedDecoupledInstance, run_steps
 from naiad.execution.instances.inline import InlineInstance
 from naiad.execution.instances.model_instance import ModelInstance
+from naiad.execution.instances.streaming import StreamEventSink, StreamingThreadInstance
 from naiad.execution.instances.thread import ThreadInstance
 from naiad.execution.instances.warmup import Warmup
 from naiad.execution.model.group_change import GroupChange, InstancePosition, regroup
@@ -27,7 +29,7 @@ from naiad.execution.worker.warmup import RestartWarmup, WarmProcess
 from naiad.telemetry.metrics.custom import CustomMetrics
 
 
-class InstanceEventSink(WorkerEventSink[ProcessInstance], StepEventSink, Protocol):
+class InstanceEventSink(WorkerEventSink[ProcessInstance], StreamEventSink, Protocol):
     """Takes the responses and events of the instances of a model."""
 
 
@@ -107,6 +109,9 @@ class InstanceSet:
             return self._new_worker(worker, place, spec, warmup)
         if isinstance(self._backend, DecoupledBackend):
             return self._new_stepped(self._backend, place, spec, warmup)
+        if isinstance(self._backend, StreamingBackend):
+            make = partial(self._backend.create_streaming, group, place.index)
+            return StreamingThreadInstance(name, spec, make, self._events, self._loop)
         create: Callable[[], Instance] = partial(self._backend.create_instance, group, place.index)
         if not group.passive:
             create = warmup.creating(name, spec, create)

@@ -9,7 +9,6 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, UnavailableError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.response import Response
-from naiad.execution.instances.decoupled import SteppedDecoupledInstance
 from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model.accounting import count_one
 from naiad.execution.model.responder import ModelResponder, send_part
@@ -124,8 +123,8 @@ class WorkerEvents:
         self._revive(instance)
         self._scheduler.finished(instance)
 
-    def step_finished(self, instance: SteppedDecoupledInstance, batch: Batch) -> None:
-        """An instance on the loop is free for the next batch."""
+    def step_finished(self, instance: ModelInstance, batch: Batch) -> None:
+        """An instance that responds step by step is free for the next batch."""
         self._responder.count_execution(batch)
         self._scheduler.finished(instance)
 

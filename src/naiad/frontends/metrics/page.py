@@ -36,13 +36,17 @@ class MetricsApplication:
         return self._scrape if head.target in ("/metrics", "/metrics/") else _nothing_here
 
     def _scrape(self, exchange: Exchange, body: Body) -> None:
+        exchange.send_status(200, CONTENT_TYPE, self.page())
+
+    def page(self) -> bytes:
+        """The page as it is now."""
         cached = self._cache is not None
         series = [
             ModelSeries(m.name, m.version, m.spec.metric_tags, m.statistics, cached and m.spec.is_cached, m.namespace)
             for m in self._engine.loaded_models()
         ]
         budget = self._engine.budget
-        page = render(
+        return render(
             series,
             self._settings,
             custom=self._custom,
@@ -50,7 +54,6 @@ class MetricsApplication:
             in_flight=InFlight(budget.requests, budget.bytes, budget.refused, budget.cancelled.by_reason),
             more=own_families(self._engine),
         )
-        exchange.send_status(200, CONTENT_TYPE, page)
 
 
 def _nothing_here(exchange: Exchange, body: Body) -> None:

@@ -66,6 +66,7 @@ class LoadSettings:
         agents: finds repository agents.
         policies: where instances run.
         checks_accelerators: measures models with accelerators against themselves without.
+        own_backends: the backends that the program brings which embeds the server, by name.
     """
 
     backend_settings: Callable[[str], Mapping[str, str]]
@@ -82,6 +83,7 @@ class LoadSettings:
     agents: AgentDirectory = field(default_factory=AgentDirectory)
     policies: HostPolicies = NO_POLICIES
     checks_accelerators: bool = False
+    own_backends: Mapping[str, Callable[[BackendContext], Backend]] = field(default_factory=dict)
 
     @property
     def finder(self) -> Finder:
@@ -264,7 +266,8 @@ def start_backend(
     groups = tuple(instance_group(group) for group in prepared.config.instance_group)
     groups = groups or (InstanceGroupSpec(source.name, "KIND_CPU", 1),)
     settings.policies.check(source.name, groups)
-    backend = choice.create(prepared.backend, context, prepared.config, settings.shared)
+    own = settings.own_backends.get(prepared.backend)
+    backend = own(context) if own else choice.create(prepared.backend, context, prepared.config, settings.shared)
     try:
         created(backend)
         # What a framework starts and allocates while it loads stays where the thread was that loaded.

@@ -1,0 +1,114 @@
+"""The folder of a bound function in a model repository: its configuration, and what a worker needs to run it."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import pickle
+import sys
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from naiad.binding.function import PROCESS, BoundFunction, FunctionKind
+from naiad.binding.tensor_types import TensorType
+from naiad.errors import InvalidArgumentError
+
+CALLABLE: Final = "callable"
+"""The backend of functions in threads of the server."""
+FUNCTION_FILE: Final = "function.pickle"
+_NUMBER: Final = "bound_function"
+_numbers = count(1)
+_PACKAGE_FOLDER: Final = str(Path(__file__).resolve().parents[2])
+_MODEL_PY: Final = '''"""Runs a bound function in this process."""
+import sys
+
+sys.path[:] = [p for p in {path!r} if p not in sys.path] + sys.path
+
+from naiad.binding.worker_model import {base}
+
+
+class TritonPythonModel({base}):
+    pass
+'''
+
+
+def write_model_folder(repository: Path, bound: BoundFunction) -> Path:
+    """Write the folder of a function, or write it anew; returns the folder.
+
+    Raises:
+        InvalidArgumentError: the function cannot be sent to a process.
+    """
+    folder = repository / bound.model
+    version = folder / "1"
+    version.mkdir(parents=True, exist_ok=True)
+    if bound.workers == PROCESS:
+        is_async = bound.kind in (FunctionKind.COROUTINE, FunctionKind.ASYNC_GENERATOR) and bound.batching is None
+        base = "AsyncBoundModel" if is_async else "BoundModel"
+        path = [*(str(Path(p).resolve()) for p in sys.path), _PACKAGE_FOLDER]
+        (version / FUNCTION_FILE).write_bytes(_pickled(bound))
+        (version / "model.py").write_text(_MODEL_PY.format(path=path, base=base), encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps(_config(bound), indent=1), encoding="utf-8")
+    return folder
+
+
+def _config(bound: BoundFunction) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "name": bound.model,
+        "backend": "python" if bound.workers == PROCESS else CALLABLE,
+        "max_batch_size": 0 if bound.batching is None else bound.batching.max_rows,
+        "input": [
+            {"name": name, **_tensor(given.tensor), **({"optional": True} if given.optional else {})}
+            for name, given in bound.signature.inputs.items()
+        ],
+        "output": [{"name": name, **_tensor(made)} for name, made in bound.signature.outputs.items()],
+        "instance_group": [{"count": bound.instances, "kind": "KIND_CPU"}],
+        # Another function of the same signature is another model, not more instances of this one.
+        "parameters": {_NUMBER: {"string_value": str(next(_numbers))}},
+    }
+    if bound.batching is not None:
+        config["dynamic_batching"] = {"max_queue_delay_microseconds": round(1000 * bound.batching.max_delay_ms)}
+    if bound.kind.streams:
+        config["model_transaction_policy"] = {"decoupled": True}
+    return config
+
+
+def _tensor(given: TensorType) -> dict[str, Any]:
+    return {"data_type": given.data_type.config, "dims": list(given.dims)}
+
+
+def _pickled(bound: BoundFunction) -> bytes:
+    """The function for a worker.
+
+    What lies in a module is imported there, if it can be; functions of the program's own file, of a notebook and
+    lambdas are sent with their code.
+    """
+    import cloudpickle
+
+    module = inspect.getmodule(bound.target if inspect.isroutine(bound.target) else _type_of(bound.target))
+    by_value = module is not None and module.__name__ != "__main__" and not _can_be_imported(module.__name__)
+    if by_value:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        pickled: bytes = cloudpickle.dumps(bound)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise InvalidArgumentError(
+            f"model '{bound.model}': its function cannot be sent to a process ({error}): open files, locks and loaded "
+            "models in setup(), which runs in the process, or bind it with workers='thread'"
+        ) from error
+    finally:
+        if by_value:
+            cloudpickle.unregister_pickle_by_value(module)
+    return pickled
+
+
+def _type_of(target: Any) -> Any:
+    return target if inspect.isclass(target) else type(target)
+
+
+def _can_be_imported(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None and name.partition(".")[0] in sys.modules
+    except (ImportError, ValueError):
+        return False

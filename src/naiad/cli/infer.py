@@ -1,0 +1,92 @@
+"""``naiad infer``: one inference request from the shell."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from naiad.cli.infer_options import parser
+from naiad.errors import InvalidArgumentError, NaiadError
+
+NPY: Final = ".npy"
+
+
+def infer(argv: Sequence[str]) -> int:
+    """Send a request and print the outputs; returns the exit code."""
+    options = parser().parse_args(argv)
+    # Imported here: --help does not pay for it.
+    from naiad.client import Client
+
+    try:
+        with Client(options.url, headers=_headers(options.header), timeout_s=options.timeout) as client:
+            metadata = client.metadata(options.model, options.version)
+            inputs = _inputs(options.input, [entry["name"] for entry in metadata["inputs"]])
+            found = client.infer(options.model, inputs, version=options.version, outputs=options.output)
+        _show(found, options.save)
+    except (NaiadError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _headers(given: Sequence[str]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for line in given:
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise InvalidArgumentError(f"--header {line!r}: expected 'name: value'")
+        headers[name.strip()] = value.strip()
+    return headers
+
+
+def _inputs(given: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
+    """The inputs by name."""
+    found: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or name not in names:
+            if len(names) != 1:
+                raise InvalidArgumentError(
+                    f"--input {text!r}: expected <name>=<value> with one of the inputs {list(names)}"
+                )
+            name, value = names[0], text
+        if name in found:
+            raise InvalidArgumentError(f"--input: the input '{name}' is given twice")
+        found[name] = _value(value)
+    return found
+
+
+def _value(text: str) -> Any:
+    import numpy as np
+    import orjson
+
+    if text.endswith(NPY):
+        try:
+            return np.load(text, allow_pickle=False)
+        except ValueError as error:
+            raise InvalidArgumentError(f"--input {text}: {error}") from None
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        value = text
+    # A single value stands for a tensor of one.
+    return value if isinstance(value, list) else [value]
+
+
+def _show(found: Any, save: Path | None) -> None:
+    import numpy as np
+
+    if save is not None:
+        # Objects would be pickled: BYTES become byte strings of one length.
+        np.savez(
+            save, **{name: array.astype(bytes) if array.dtype == object else array for name, array in found.items()}
+        )
+        print(f"wrote {', '.join(found)} to {save}")
+        return
+    for name, array in found.items():
+        # A text is more readable than its bytes.
+        if array.dtype == object:
+            array = np.array([v.decode("utf-8", "backslashreplace") for v in array.flat]).reshape(array.shape)
+        print(f"{name} {list(array.shape)}\n{array}")

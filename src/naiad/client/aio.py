@@ -1,0 +1,206 @@
+"""``AsyncClient``: calls that are coroutines, any number of them side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from types import TracebackType
+from typing import Any, Final, Self
+
+from naiad.client import questions
+from naiad.client.address import read_address
+from naiad.client.encode import InferOptions
+from naiad.client.errors import ConnectionFailedError, ResponseError
+from naiad.client.opening import open_protocol
+from naiad.client.protocol import Parts, PlainRequest, ServerResponse
+from naiad.client.result import InferResult
+from naiad.client.retries import RetryBudget, RetryPolicy
+from naiad.client.stream import AsyncConnection
+from naiad.client.sync import TIMEOUT_S
+from naiad.errors import NaiadError
+from naiad.tensor.dtypes import DataType
+
+_NO_PARAMETERS: Final[Mapping[str, Any]] = {}
+
+
+class AsyncClient:
+    """A client of one server over HTTP or gRPC, in one event loop. Arguments as ``Client``."""
+
+    def __init__(
+        self,
+        url: str = "localhost:8000",
+        *,
+        headers: Mapping[str, str] = _NO_PARAMETERS,
+        timeout_s: float = TIMEOUT_S,
+        retries: RetryPolicy | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._address = read_address(url, tls)
+        self._protocol = open_protocol(self._address, headers)
+        self._timeout_s = timeout_s
+        self._budget = RetryBudget(retries or RetryPolicy())
+        self._idle: list[AsyncConnection] = []
+        self._datatypes: dict[tuple[str, str], dict[str, DataType]] = {}
+
+    async def close(self) -> None:
+        """Close the connections that carry no request."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+        # The loop closes sockets in its next turn.
+        await asyncio.sleep(0)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # Inference
+
+    async def infer(
+        self,
+        model: str,
+        inputs: Mapping[str, Any],
+        *,
+        version: str | int = "",
+        outputs: Sequence[str] = (),
+        request_id: str = "",
+        parameters: Mapping[str, Any] = _NO_PARAMETERS,
+        timeout_s: float | None = None,
+    ) -> InferResult:
+        """Send an inference request and wait for its response; arguments and errors as ``Client.infer``."""
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        options = InferOptions(str(version), tuple(outputs), request_id, parameters)
+        datatypes = await self._datatypes_of(model, options.version) if questions.has_lists(inputs) else {}
+        request = self._protocol.infer(model, inputs, options, datatypes)
+        response = await self._call(request, timeout_s, repeatable=questions.is_repeatable(parameters))
+        return response.result()
+
+    async def _datatypes_of(self, model: str, version: str) -> dict[str, DataType]:
+        found = self._datatypes.get((model, version))
+        if found is None:
+            found = questions.input_datatypes(await self.metadata(model, version))
+            self._datatypes[model, version] = found
+        return found
+
+    # Questions
+
+    async def live(self) -> bool:
+        """Whether the server runs."""
+        return await self._succeeds(questions.LIVE)
+
+    async def ready(self) -> bool:
+        """Whether the server and its models can serve requests."""
+        return await self._succeeds(questions.READY)
+
+    async def model_ready(self, model: str, version: str | int = "") -> bool:
+        """Whether a model can serve requests."""
+        return await self._succeeds(questions.model_ready(model, str(version)))
+
+    async def server_metadata(self) -> dict[str, Any]:
+        """Name, version and extensions of the server."""
+        return dict(await self._json(questions.SERVER))
+
+    async def metadata(self, model: str, version: str | int = "") -> dict[str, Any]:
+        """The inputs and outputs of a model."""
+        return dict(await self._json(questions.metadata(model, str(version))))
+
+    async def config(self, model: str, version: str | int = "") -> dict[str, Any]:
+        """The configuration of a model."""
+        return dict(await self._json(questions.config(model, str(version))))
+
+    async def statistics(self, model: str = "", version: str | int = "") -> dict[str, Any]:
+        """The counters of a model, or of all."""
+        return dict(await self._json(questions.statistics(model, str(version))))
+
+    async def index(self, ready_only: bool = False) -> list[dict[str, str]]:
+        """The models of the repositories, each with its state."""
+        return list(await self._json(questions.index(ready_only)))
+
+    async def load(self, model: str, config: str | None = None) -> None:
+        """Load a model, with ``config`` (JSON) in place of its configuration."""
+        await self._json(questions.load(model, config))
+
+    async def unload(self, model: str, unload_dependents: bool = False) -> None:
+        """Unload a model."""
+        await self._json(questions.unload(model, unload_dependents))
+
+    async def _succeeds(self, question: PlainRequest) -> bool:
+        try:
+            return (await self._plain(question)).agrees(question)
+        except (ResponseError, ConnectionFailedError):
+            return False
+
+    async def _json(self, question: PlainRequest) -> Any:
+        return (await self._plain(question)).read(question)
+
+    async def _plain(self, question: PlainRequest) -> ServerResponse:
+        request = self._protocol.plain(question)
+        return await self._call(request, self._timeout_s, repeatable=question.method == "GET")
+
+    # Calls
+
+    async def _call(self, request: Parts, timeout_s: float, *, repeatable: bool) -> ServerResponse:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._attempts(request, monotonic() + timeout_s, repeatable)
+        except TimeoutError:
+            raise self._address.too_late(timeout_s) from None
+
+    async def _attempts(self, request: Parts, deadline_s: float, repeatable: bool) -> ServerResponse:
+        """Send a request, again where that may help."""
+        self._budget.requested()
+        attempt = 1
+        while True:
+            try:
+                return (await self._exchange(request, repeatable)).checked()
+            except NaiadError as error:
+                if not self._budget.take(attempt, error, repeatable=repeatable):
+                    raise
+                pause_s = self._budget.policy.pause_s(attempt, error)
+                if monotonic() + pause_s >= deadline_s:
+                    raise
+            attempt += 1
+            await asyncio.sleep(pause_s)
+
+    async def _exchange(self, request: Parts, repeatable: bool) -> ServerResponse:
+        while True:
+            connection = self._take() or await self._connect()
+            was_used = connection.is_used
+            try:
+                response = await connection.exchange(request)
+            except ConnectionFailedError:
+                # The server has closed it since its last request: that is no failure, and all idle ones may be like it.
+                if not (was_used and repeatable):
+                    raise
+                continue
+            if connection.is_open:
+                self._idle.append(connection)
+            return response
+
+    def _take(self) -> AsyncConnection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open:
+                return connection
+        return None
+
+    async def _connect(self) -> AsyncConnection:
+        address = self._address
+        name = address.host if address.tls is not None else None
+        try:
+            _, made = await asyncio.get_running_loop().create_connection(
+                lambda: AsyncConnection(address, self._protocol.exchange()),
+                address.host,
+                address.port,
+                ssl=address.tls,
+                server_hostname=name,
+            )
+        except OSError as error:
+            raise address.unreachable(error, was_sent=False) from None
+        return made

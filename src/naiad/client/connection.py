@@ -1,0 +1,103 @@
+"""One connection of a client whose calls wait."""
+
+from __future__ import annotations
+
+import socket
+from time import monotonic
+from typing import Final
+
+from naiad.client.address import ServerAddress
+from naiad.client.protocol import ClientExchange, Parts, ServerResponse
+
+# Most responses are small, and room for large ones costs more than the rest of a read.
+_FIRST_BYTES: Final = 1 << 15
+_MORE_BYTES: Final = 1 << 18
+
+
+class BlockingConnection:
+    """A connection that carries one request at a time.
+
+    Attributes:
+        is_used: whether it has carried a request before: the server may have closed it since.
+        is_open: whether it can carry another one.
+    """
+
+    def __init__(self, address: ServerAddress, exchange: ClientExchange, deadline_s: float, timeout_s: float) -> None:
+        """Connect.
+
+        Args:
+            exchange: speaks the protocol.
+            deadline_s: the monotonic time until which all has to be done.
+            timeout_s: the time that the caller gave, for the error.
+
+        Raises:
+            ConnectionFailedError: the server cannot be reached.
+            DeadlineExceededError: not in time.
+        """
+        self._address = address
+        self._exchange = exchange
+        self._limit_s = 0.0
+        self.is_used = False
+        self.is_open = True
+        try:
+            plain = socket.create_connection((address.host, address.port), max(deadline_s - monotonic(), 1e-3))
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            tls = address.tls
+            self._socket = plain if tls is None else tls.wrap_socket(plain, server_hostname=address.host)
+        except TimeoutError:
+            raise address.too_late(timeout_s) from None
+        except OSError as error:
+            raise address.unreachable(error, was_sent=False) from None
+
+    def exchange(self, request: Parts, deadline_s: float, timeout_s: float) -> ServerResponse:
+        """Send a request and wait for its response; arguments and errors as for the constructor."""
+        exchange = self._exchange
+        try:
+            exchange.begin(request)
+            self._send(exchange.outgoing(), deadline_s)
+            response, size = None, _FIRST_BYTES
+            while response is None:
+                self._limit(deadline_s)
+                data = self._socket.recv(size)
+                size = _MORE_BYTES
+                response = exchange.feed(data) if data else self._end()
+                if parts := exchange.outgoing():
+                    self._send(parts, deadline_s)
+        except TimeoutError:
+            self.close()
+            raise self._address.too_late(timeout_s) from None
+        except OSError as error:
+            self.close()
+            raise self._address.unreachable(error, was_sent=True) from None
+        except BaseException:
+            # Whatever interrupts a wait leaves half a response behind.
+            self.close()
+            raise
+        self.is_used = True
+        if response.closes:
+            self.close()
+        return response
+
+    def _send(self, parts: Parts, deadline_s: float) -> None:
+        self._limit(deadline_s)
+        for part in parts:
+            self._socket.sendall(part)
+
+    def _limit(self, deadline_s: float) -> None:
+        """Let the next wait end at the deadline, or a hundredth later: a limit that is right by then costs no call."""
+        left_s = deadline_s - monotonic()
+        if not 0.99 * self._limit_s <= left_s <= self._limit_s:
+            self._limit_s = max(left_s, 1e-6)
+            self._socket.settimeout(self._limit_s)
+
+    def _end(self) -> ServerResponse:
+        response = self._exchange.end()
+        if response is None:
+            raise self._address.unreachable(None, was_sent=True)
+        self.close()
+        return response
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.is_open = False
+        self._socket.close()

@@ -1,0 +1,134 @@
+"""Requests as bytes. What requests with the same tensors have in common is written once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+import orjson
+
+from naiad.bounded_dict import BoundedDict
+from naiad.errors import InvalidArgumentError
+from naiad.tensor.dtypes import DataType
+from naiad.tensor.input_array import Array, input_array
+from naiad.tensor.packed_bytes import serialised
+
+_MAX_HEADS: Final = 1024
+_JOINED_BYTES: Final = 1 << 16
+
+
+class InferOptions(NamedTuple):
+    """What a caller says of a request beside its inputs."""
+
+    version: str = ""
+    outputs: tuple[str, ...] = ()
+    request_id: str = ""
+    parameters: Mapping[str, Any] = {}
+
+
+class RequestEncoder:
+    """Writes the requests to one server.
+
+    Args:
+        authority: ``host:port``.
+        headers: of every request.
+    """
+
+    def __init__(self, authority: str, headers: Mapping[str, str]) -> None:
+        lines = [f"Host: {authority}", "User-Agent: naiad-client"]
+        check_headers(headers)
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        self._common = "".join(f"{line}\r\n" for line in lines).encode("latin-1")
+        self._heads: dict[object, bytes] = BoundedDict(_MAX_HEADS)
+
+    def plain(self, method: str, path: str, body: bytes = b"") -> bytes:
+        """A request with a JSON body, or with none."""
+        return b"%b %b HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b" % (
+            method.encode(),
+            path.encode(),
+            self._common,
+            len(body),
+            body,
+        )
+
+    def infer(
+        self, model: str, inputs: Mapping[str, Any], options: InferOptions, datatypes: Mapping[str, DataType]
+    ) -> list[bytes | memoryview]:
+        """An inference request, whose tensors are binary; in parts, so that large ones are not copied.
+
+        Args:
+            datatypes: of the inputs that are lists.
+
+        Raises:
+            InvalidArgumentError: an input is no tensor of the protocol.
+        """
+        entries: list[tuple[str, str, tuple[int, ...], int]] = []
+        blobs: list[bytes | memoryview] = []
+        for name, value in inputs.items():
+            array, datatype = input_array(name, value, datatypes.get(name))
+            blob = tensor_bytes(array, datatype)
+            entries.append((name, datatype.wire, array.shape, len(blob)))
+            blobs.append(blob)
+        key = (model, options.version, options.outputs, tuple(entries))
+        is_common = not options.request_id and not options.parameters
+        head = self._heads.get(key) if is_common else None
+        if head is None:
+            head = self._head(model, entries, options)
+            if is_common:
+                self._heads[key] = head
+        parts = [head, *blobs]
+        return [b"".join(parts)] if sum(map(len, parts)) <= _JOINED_BYTES else parts
+
+    def _head(
+        self, model: str, entries: Sequence[tuple[str, str, tuple[int, ...], int]], options: InferOptions
+    ) -> bytes:
+        given: dict[str, Any] = {"inputs": [_entry(*entry) for entry in entries]}
+        if options.request_id:
+            given["id"] = options.request_id
+        if options.outputs:
+            given["outputs"] = [{"name": name, "parameters": {"binary_data": True}} for name in options.outputs]
+            given["parameters"] = dict(options.parameters)
+        else:
+            given["parameters"] = {"binary_data_output": True, **options.parameters}
+        try:
+            header = orjson.dumps(given)
+        except TypeError as error:
+            raise InvalidArgumentError(f"a parameter of the request cannot be sent: {error}") from None
+        size = len(header) + sum(entry[3] for entry in entries)
+        return (
+            b"POST %b/infer HTTP/1.1\r\n%bContent-Type: application/octet-stream\r\n"
+            b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n%b"
+        ) % (model_path(model, options.version).encode(), self._common, len(header), size, header)
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Refuse headers that would be more than one line.
+
+    Raises:
+        InvalidArgumentError: one has a line break, or no name.
+    """
+    for name, value in headers.items():
+        if any(mark in name + value for mark in "\r\n") or not name:
+            raise InvalidArgumentError(f"the header {name!r}: {value!r} has a line break, or no name")
+
+
+def model_path(model: str, version: str = "") -> str:
+    """The path of a model, or of a version of it."""
+    path = f"/v2/models/{quote(model, safe='')}"
+    return f"{path}/versions/{quote(version, safe='')}" if version else path
+
+
+def _entry(name: str, datatype: str, shape: tuple[int, ...], size: int) -> dict[str, Any]:
+    return {"name": name, "datatype": datatype, "shape": list(shape), "parameters": {"binary_data_size": size}}
+
+
+def tensor_bytes(array: Array, datatype: DataType) -> bytes | memoryview:
+    """The elements of a tensor as both protocols carry them."""
+    if datatype.is_bytes:
+        return bytes(serialised(array))
+    if array.nbytes <= _JOINED_BYTES:
+        return array.tobytes()
+    # As bytes: BF16 has no buffer of its own.
+    return array.reshape(-1).view(np.uint8).data

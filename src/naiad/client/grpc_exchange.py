@@ -1,0 +1,229 @@
+"""An HTTP/2 connection of a client that carries one call at a time: frames in and out, windows, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import unquote
+
+from hpack import Decoder, Encoder
+from hpack.exceptions import HPACKError
+
+from naiad.bounded_dict import BoundedDict
+from naiad.client.errors import ConnectionFailedError
+from naiad.client.grpc_messages import GrpcResponse
+from naiad.client.protocol import Parts
+from naiad.wire.grpc.paths import INFERENCE, path
+from naiad.wire.http2 import frames
+from naiad.wire.http2.frames import Http2ErrorCode, Setting
+
+_HEAD: Final = frames.FRAME_HEAD_BYTES
+_REFILL_BYTES: Final = 1 << 29
+_MAX_BLOCKS: Final = 64
+_TABLE_BYTES: Final = 4096
+_IS_INDEXED: Final = 0x80
+_HELLO: Final = (
+    frames.PREFACE
+    # Without a table every block of headers means the same whenever it comes, so blocks are looked up.
+    + frames.encode_settings(
+        {Setting.HEADER_TABLE_SIZE: 0, Setting.ENABLE_PUSH: 0, Setting.INITIAL_WINDOW_SIZE: frames.MAX_WINDOW}
+    )
+    + frames.encode_window_update(0, frames.MAX_WINDOW - frames.DEFAULT_WINDOW)
+)
+
+
+class GrpcExchange:
+    """The calls of one connection, without its socket.
+
+    Args:
+        headers: of every call, beside its path; pseudo-headers first.
+    """
+
+    def __init__(self, headers: Sequence[tuple[str, str]]) -> None:
+        self._headers = headers
+        self._encoder = Encoder()
+        self._indexed: dict[str, bytes] = {}
+        self._out: list[bytes | memoryview] = [_HELLO]
+        self._received = b""
+        self._stream = -1
+        # The rest of a message that waits for room in the windows.
+        self._waiting: list[memoryview] = []
+        self._window = self._initial_window = frames.DEFAULT_WINDOW
+        self._stream_window = 0
+        self._frame_bytes = frames.DEFAULT_FRAME_BYTES
+        self._consumed = 0
+        self._message: list[bytes] = []
+        self._fields: dict[str, str] = {}
+        self._is_leaving = self._is_greeted = False
+        self._decoder = Decoder()
+        self._decoder.max_allowed_table_size = 0
+        self._blocks: dict[bytes, dict[str, str]] = BoundedDict(_MAX_BLOCKS)
+
+    # Sending
+
+    def begin(self, request: Parts) -> None:
+        """Begin a call: its name, and its message with the prefix."""
+        call, *message = request
+        self._stream += 2
+        self._stream_window = self._initial_window
+        self._message, self._fields = [], {}
+        self._out.append(
+            frames.encode_frame(frames.HEADERS, frames.END_HEADERS, self._stream, self._block(str(call, "ascii")))
+        )
+        self._waiting = [memoryview(part) for part in message if len(part)]
+        self._move()
+
+    def _block(self, call: str) -> bytes:
+        """The headers of a call. Once the server's table has all of them, they are the same few bytes."""
+        found = self._indexed.get(call)
+        if found is None:
+            found = self._encoder.encode([(":path", path(INFERENCE, call)), *self._headers])
+            if all(byte & _IS_INDEXED for byte in found):
+                self._indexed[call] = found
+            else:
+                # New entries move those that earlier blocks refer to.
+                self._indexed.clear()
+        return found
+
+    def outgoing(self) -> Parts:
+        """What is to be sent now."""
+        if not self._out:
+            return ()
+        out, self._out = self._out, []
+        return [b"".join(out)] if sum(map(len, out)) <= frames.DEFAULT_FRAME_BYTES else out
+
+    def _move(self) -> None:
+        """Move what the windows have room for into frames."""
+        waiting = self._waiting
+        while waiting:
+            part = waiting[0]
+            size = min(len(part), self._window, self._stream_window, self._frame_bytes)
+            if size <= 0:
+                return
+            is_last = size == len(part) and len(waiting) == 1
+            head = frames.frame_head.pack(size << 8 | frames.DATA, frames.END_STREAM if is_last else 0, self._stream)
+            self._out += (head, part[:size])
+            self._window -= size
+            self._stream_window -= size
+            if size == len(part):
+                waiting.pop(0)
+            else:
+                waiting[0] = part[size:]
+
+    # Receiving
+
+    def end(self) -> GrpcResponse | None:
+        """The connection has ended, which ends no call."""
+        return None
+
+    def feed(self, data: bytes) -> GrpcResponse | None:
+        """Take what has arrived; the response once it is whole.
+
+        Raises:
+            ConnectionFailedError: the bytes are no frames, or the server ends the connection.
+        """
+        try:
+            return self._take(self._received + data if self._received else data)
+        except (frames.Http2ConnectionError, HPACKError, IndexError, ValueError) as error:
+            raise ConnectionFailedError(f"bad frames of HTTP/2: {error}", was_sent=True) from None
+
+    def _take(self, data: bytes) -> GrpcResponse | None:
+        at, found = 0, None
+        while len(data) - at >= _HEAD:
+            word, flags, stream = frames.frame_head.unpack_from(data, at)
+            if word >> 8 > frames.DEFAULT_FRAME_BYTES or not (self._is_greeted or word & 255 == frames.SETTINGS):
+                raise ValueError(f"expected SETTINGS and frames of at most 16 KiB, got {data[at : at + 40]!r}")
+            self._is_greeted = True
+            stop = at + _HEAD + (word >> 8)
+            if stop > len(data):
+                break
+            found = self._frame(word & 255, flags, stream, data[at + _HEAD : stop]) or found
+            at = stop
+        self._received = data[at:]
+        return found
+
+    def _frame(self, kind: int, flags: int, stream: int, payload: bytes) -> GrpcResponse | None:
+        if kind == frames.DATA:
+            self._consume(len(payload))
+            if stream == self._stream:
+                self._message.append(_without_padding(payload, flags))
+        elif kind == frames.HEADERS:
+            if not flags & frames.END_HEADERS:
+                raise ValueError("a block of headers in several frames")
+            fields = self._decoded(_without_padding(payload, flags))
+            if stream == self._stream:
+                self._fields = self._fields | fields
+                if flags & frames.END_STREAM:
+                    return self._response()
+        elif kind == frames.RST_STREAM and stream == self._stream:
+            self._reset(int.from_bytes(payload, "big"))
+        else:
+            self._control(kind, flags, stream, payload)
+        return None
+
+    def _decoded(self, block: bytes) -> dict[str, str]:
+        found = self._blocks.get(block)
+        if found is None:
+            pairs = self._decoder.decode(block, raw=True)
+            found = {bytes(k).decode("latin-1"): bytes(v).decode("latin-1") for k, v in pairs}
+            self._blocks[block] = found
+        return found
+
+    def _response(self) -> GrpcResponse:
+        fields = self._fields
+        # A server that refuses a call before it has read all of it leaves the rest of the stream open.
+        closes = self._is_leaving or bool(self._waiting)
+        self._waiting = []
+        code = fields.get("grpc-status", "")
+        if not code.isdigit():
+            text = f"HTTP status {fields.get(':status', 'none')}: the server does not speak gRPC here"
+            return GrpcResponse(2, text, b"", closes)
+        return GrpcResponse(int(code), unquote(fields.get("grpc-message", "")), b"".join(self._message), closes)
+
+    def _control(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        if kind == frames.SETTINGS and not flags & frames.ACK:
+            self._settings(payload)
+        elif kind == frames.WINDOW_UPDATE:
+            size = int.from_bytes(payload, "big")
+            if not stream:
+                self._window += size
+            elif stream == self._stream:
+                self._stream_window += size
+            self._move()
+        elif kind == frames.PING and not flags & frames.ACK:
+            self._out.append(frames.encode_ping(payload, ack=True))
+        elif kind == frames.GOAWAY:
+            self._is_leaving = True
+            if 0 < int.from_bytes(payload[:4], "big") & frames.MAX_STREAM_ID < self._stream:
+                raise ConnectionFailedError("the server ended the connection before the call", was_sent=False)
+
+    def _settings(self, payload: bytes) -> None:
+        settings = dict(frames.decode_settings(payload))
+        window = settings.get(Setting.INITIAL_WINDOW_SIZE, self._initial_window)
+        self._stream_window += window - self._initial_window
+        self._initial_window = window
+        self._frame_bytes = settings.get(Setting.MAX_FRAME_SIZE, self._frame_bytes)
+        if (table_bytes := settings.get(Setting.HEADER_TABLE_SIZE, _TABLE_BYTES)) < self._encoder.header_table_size:
+            self._encoder.header_table_size = table_bytes
+            self._indexed.clear()
+        self._out.append(frames.SETTINGS_ACK)
+        self._move()
+
+    def _consume(self, size: int) -> None:
+        self._consumed += size
+        if self._consumed >= _REFILL_BYTES:
+            self._out.append(frames.encode_window_update(0, self._consumed))
+            self._consumed = 0
+
+    def _reset(self, code: int) -> None:
+        name = Http2ErrorCode(code).name if code in Http2ErrorCode.__members__.values() else f"the code {code}"
+        was_sent = code != Http2ErrorCode.REFUSED_STREAM
+        raise ConnectionFailedError(f"the server reset the call with {name}", was_sent=was_sent)
+
+
+def _without_padding(payload: bytes, flags: int) -> bytes:
+    if not flags & (frames.PADDED | frames.HAS_PRIORITY):
+        return payload
+    padding = payload[0] if flags & frames.PADDED else 0
+    begin = bool(flags & frames.PADDED) + (5 if flags & frames.HAS_PRIORITY else 0)
+    return payload[begin : len(payload) - padding]

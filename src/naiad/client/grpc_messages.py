@@ -1,0 +1,250 @@
+"""Messages of gRPC as a client writes and reads them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from naiad.bounded_dict import BoundedDict
+from naiad.client.encode import InferOptions
+from naiad.client.errors import ResponseError
+from naiad.client.protocol import PlainRequest
+from naiad.client.result import Array, InferResult, tensor_array
+from naiad.config.messages import message_class as protocol_message
+from naiad.errors import InvalidArgumentError
+from naiad.tensor.dtypes import BY_WIRE, DataType
+from naiad.wire.grpc.messages import PREFIX_BYTES, prefix
+from naiad.wire.grpc.status import Status
+from naiad.wire.proto_fields import field, field_head, read_varint, varint
+
+PACKAGE: Final = "inference"
+# Fields of ModelInferRequest, ModelInferResponse, their tensors and parameters (grpc_service.proto).
+_MODEL, _VERSION, _ID, _PARAMETERS, _INPUTS, _OUTPUTS = range(1, 7)
+_NAME, _DATATYPE, _SHAPE = 1, 2, 3
+_KEY, _VALUE = 1, 2
+_BOOL, _INT64, _STRING, _DOUBLE = 1, 2, 3, 4
+_RAW_TAG: Final = 6 << 3 | 2
+_MASK: Final = 2**64 - 1
+_MAX_LAYOUTS: Final = 1024
+_MAX_LAYOUT_BYTES: Final = 4096
+_HTTP_STATUS: Final = {1: 499, 3: 400, 4: 504, 5: 404, 6: 409, 7: 403, 8: 429, 12: 501, 14: 503, 16: 401}
+
+
+def message_class(name: str) -> Any:
+    """The class of a message of the protocol."""
+    return protocol_message(name, PACKAGE)
+
+
+# Requests
+
+
+def infer_start(model: str, entries: Iterable[tuple[str, str, tuple[int, ...]]], options: InferOptions) -> bytes:
+    """A ``ModelInferRequest`` without its raw tensors, which come behind.
+
+    Args:
+        entries: name, datatype and shape of each input.
+
+    Raises:
+        InvalidArgumentError: the protocol has no parameters of a value's type.
+    """
+    inputs = (
+        field(
+            _INPUTS, field(_NAME, name.encode()) + field(_DATATYPE, datatype.encode()) + field(_SHAPE, _packed(shape))
+        )
+        for name, datatype, shape in entries
+    )
+    return b"".join(
+        (
+            field(_MODEL, model.encode()),
+            field(_VERSION, options.version.encode()),
+            field(_ID, options.request_id.encode()),
+            *(_parameter(name, value) for name, value in options.parameters.items()),
+            *inputs,
+            *(field(_OUTPUTS, field(_NAME, name.encode())) for name in options.outputs),
+        )
+    )
+
+
+def _packed(shape: tuple[int, ...]) -> bytes:
+    return b"".join(map(varint, shape))
+
+
+def _parameter(name: str, value: Any) -> bytes:
+    choice: bytes
+    if isinstance(value, bool):
+        choice = varint(_BOOL << 3) + varint(value)
+    elif isinstance(value, int):
+        choice = varint(_INT64 << 3) + varint(value & _MASK)
+    elif isinstance(value, str):
+        choice = field_head(_STRING, len(value.encode())) + value.encode()
+    elif isinstance(value, float):
+        choice = varint(_DOUBLE << 3 | 1) + struct.pack("<d", value)
+    else:
+        raise InvalidArgumentError(f"the parameter '{name}' is {value!r}, expected a bool, a number or a string")
+    return field(_PARAMETERS, field(_KEY, name.encode()) + field_head(_VALUE, len(choice)) + choice)
+
+
+# Responses
+
+
+class GrpcResponse(NamedTuple):
+    """How a call has ended: its status, and its message with the prefix.
+
+    Attributes:
+        code, text: of the status.
+        message: empty for an error.
+        closes: the connection carries no further call.
+    """
+
+    code: int
+    text: str
+    message: bytes
+    closes: bool
+
+    def checked(self) -> GrpcResponse:
+        """The response itself.
+
+        Raises:
+            ResponseError: it is an error.
+        """
+        if self.code:
+            name = Status(self.code).name if self.code in Status.__members__.values() else f"code {self.code}"
+            raise ResponseError(_HTTP_STATUS.get(self.code, 500), self.text or f"gRPC status {name}")
+        return self
+
+    def result(self) -> InferResult:
+        """The outputs in it.
+
+        Raises:
+            ResponseError: it has none.
+        """
+        try:
+            return _read_result(self._body())
+        except (ValueError, KeyError, IndexError, InvalidArgumentError) as error:
+            raise ResponseError(200, f"the server responded with something else than outputs: {error!r}") from None
+
+    def read(self, question: PlainRequest) -> Any:
+        """What it says, as over HTTP."""
+        found = plain_value(message_class(f"{question.call}Response").FromString(self._body()))
+        # Messages that HTTP writes without the one field that they have.
+        return found.get("models", []) if question.call == "RepositoryIndex" else found.get("config", found)
+
+    def agrees(self, question: PlainRequest) -> bool:
+        """Whether the question's flag is set."""
+        return bool(self.read(question).get(question.flag, False))
+
+    def _body(self) -> bytes:
+        if len(self.message) < PREFIX_BYTES:
+            raise ResponseError(200, "the server responded without a message")
+        is_compressed, size = prefix.unpack_from(self.message)
+        if is_compressed or size != len(self.message) - PREFIX_BYTES:
+            raise ResponseError(200, "the server responded with a compressed message, or with several")
+        return self.message[PREFIX_BYTES:]
+
+
+class _GrpcLayout(NamedTuple):
+    model: str
+    version: str
+    id: str
+    parameters: Mapping[str, Any]
+    outputs: tuple[tuple[str, DataType, tuple[int, ...]], ...]
+
+
+_layouts: dict[bytes, _GrpcLayout] = BoundedDict(_MAX_LAYOUTS)
+
+
+def _read_result(body: bytes) -> InferResult:
+    raws, begin = _raw_parts(body)
+    header = body[:begin]
+    layout = _layouts.get(header)
+    if layout is None:
+        message = message_class("ModelInferResponse").FromString(header)
+        if len(raws) != len(message.outputs):
+            return _typed_result(message)
+        layout = _layout(message)
+        if begin <= _MAX_LAYOUT_BYTES and not layout.id:
+            _layouts[header] = layout
+    if len(raws) != len(layout.outputs):
+        raise ValueError(f"{len(layout.outputs)} outputs with {len(raws)} contents")
+    outputs = {
+        name: tensor_array(name, datatype, shape, body, *place)
+        for (name, datatype, shape), place in zip(layout.outputs, raws, strict=True)
+    }
+    return InferResult(layout.model, layout.version, layout.id, layout.parameters, outputs)
+
+
+def _raw_parts(body: bytes) -> tuple[list[tuple[int, int]], int]:
+    """Where the raw contents of a response lie, and where the first of them begins with its tag.
+
+    They are the last fields, as all writers of protobuf put fields in the order of their numbers.
+    """
+    raws: list[tuple[int, int]] = []
+    at, begin = 0, len(body)
+    while at < len(body):
+        start = at
+        tag, at = read_varint(body, at)
+        if tag & 7 != 2:
+            raise ValueError(f"a field of wire type {tag & 7} at byte {start}")
+        size, at = read_varint(body, at)
+        if at + size > len(body):
+            raise ValueError(f"the field at byte {start} is cut off")
+        if tag == _RAW_TAG:
+            begin = min(begin, start)
+            raws.append((at, at + size))
+        elif raws:
+            raise ValueError(f"a field behind the contents at byte {start}")
+        at += size
+    return raws, begin
+
+
+def _layout(message: Any) -> _GrpcLayout:
+    outputs = tuple((o.name, BY_WIRE[o.datatype], tuple(o.shape)) for o in message.outputs)
+    return _GrpcLayout(message.model_name, message.model_version, message.id, _parameters(message.parameters), outputs)
+
+
+def _typed_result(message: Any) -> InferResult:
+    """A response whose elements are fields of protobuf, as servers other than Naiad and Triton may write."""
+    layout = _layout(message)
+    outputs = {output.name: _typed_array(output) for output in message.outputs}
+    return InferResult(layout.model, layout.version, layout.id, layout.parameters, outputs)
+
+
+def _typed_array(output: Any) -> Array:
+    datatype = BY_WIRE[output.datatype]
+    for _, values in output.contents.ListFields():
+        if datatype.is_bytes:
+            made = np.empty(len(values), object)
+            made[:] = list(values)
+            return made.reshape(output.shape)
+        return np.array(values, datatype.numpy).reshape(output.shape)
+    return np.empty(0, datatype.numpy).reshape(output.shape)
+
+
+def _parameters(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: getattr(p, p.WhichOneof("parameter_choice")) for name, p in found.items() if p.ListFields()}
+
+
+def plain_value(message: Any) -> dict[str, Any]:
+    """A message as objects and lists, numbers as numbers and enumerations by name, without what is not set."""
+    return {descriptor.name: _field_value(descriptor, value) for descriptor, value in message.ListFields()}
+
+
+def _field_value(descriptor: Any, value: Any) -> Any:
+    kind = descriptor.message_type
+    if kind is not None and kind.GetOptions().map_entry:
+        values = kind.fields_by_name["value"]
+        return {key: _single_value(values, value[key]) for key in value}
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        return _single_value(descriptor, value)
+    return [_single_value(descriptor, one) for one in value]
+
+
+def _single_value(descriptor: Any, value: Any) -> Any:
+    if descriptor.message_type is not None:
+        return plain_value(value)
+    if descriptor.enum_type is not None:
+        return descriptor.enum_type.values_by_number[value].name
+    return value

@@ -1,0 +1,69 @@
+"""gRPC as a client speaks it: one call on a connection at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from naiad.bounded_dict import BoundedDict
+from naiad.client.address import ServerAddress
+from naiad.client.encode import InferOptions, check_headers, tensor_bytes
+from naiad.client.grpc_exchange import GrpcExchange
+from naiad.client.grpc_messages import infer_start, message_class
+from naiad.client.protocol import Parts, PlainRequest
+from naiad.tensor.dtypes import DataType
+from naiad.tensor.input_array import input_array
+from naiad.wire.grpc.messages import prefix
+from naiad.wire.proto_fields import field_head
+
+_MAX_STARTS: Final = 1024
+_RAW: Final = 7
+_JOINED_BYTES: Final = 1 << 16
+
+
+class GrpcProtocol:
+    """The requests to one server as bytes. A request is the name of its call, and the message with its prefix."""
+
+    def __init__(self, address: ServerAddress, headers: Mapping[str, str]) -> None:
+        check_headers(headers)
+        self._headers = (
+            (":method", "POST"),
+            (":scheme", "http" if address.tls is None else "https"),
+            (":authority", address.authority),
+            ("te", "trailers"),
+            ("content-type", "application/grpc"),
+            ("user-agent", "naiad-client"),
+            *((name.lower(), value) for name, value in headers.items()),
+        )
+        self._starts: dict[object, bytes] = BoundedDict(_MAX_STARTS)
+
+    def exchange(self) -> GrpcExchange:
+        """The state of a new connection."""
+        return GrpcExchange(self._headers)
+
+    def infer(
+        self, model: str, inputs: Mapping[str, Any], options: InferOptions, datatypes: Mapping[str, DataType]
+    ) -> Parts:
+        """A call of ``ModelInfer``; arguments and errors as ``RequestEncoder.infer``."""
+        entries: list[tuple[str, str, tuple[int, ...]]] = []
+        parts: list[bytes | memoryview] = []
+        for name, value in inputs.items():
+            array, datatype = input_array(name, value, datatypes.get(name))
+            data = tensor_bytes(array, datatype)
+            entries.append((name, datatype.wire, array.shape))
+            parts += (field_head(_RAW, len(data)), data)
+        key = (model, options.version, options.outputs, tuple(entries))
+        is_common = not options.request_id and not options.parameters
+        start = self._starts.get(key) if is_common else None
+        if start is None:
+            start = infer_start(model, entries, options)
+            if is_common:
+                self._starts[key] = start
+        size = len(start) + sum(map(len, parts))
+        whole = [prefix.pack(0, size), start, *parts]
+        return [b"ModelInfer", *([b"".join(whole)] if size <= _JOINED_BYTES else whole)]
+
+    def plain(self, question: PlainRequest) -> Parts:
+        """Another call."""
+        message = message_class(f"{question.call}Request")(**question.fields).SerializeToString()
+        return [question.call.encode(), prefix.pack(0, len(message)) + message]

@@ -1,0 +1,76 @@
+"""Requests beside inference, as both clients send them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from naiad.client.encode import model_path
+from naiad.client.protocol import PlainRequest
+from naiad.tensor.dtypes import BY_WIRE, DataType
+
+LIVE = PlainRequest("GET", "/v2/health/live", b"", "ServerLive", {}, "live")
+READY = PlainRequest("GET", "/v2/health/ready", b"", "ServerReady", {}, "ready")
+SERVER = PlainRequest("GET", "/v2", b"", "ServerMetadata")
+
+
+def model_ready(model: str, version: str) -> PlainRequest:
+    """Whether a model is ready."""
+    path = f"{model_path(model, version)}/ready"
+    return PlainRequest("GET", path, b"", "ModelReady", {"name": model, "version": version}, "ready")
+
+
+def metadata(model: str, version: str) -> PlainRequest:
+    """The inputs and outputs of a model."""
+    return PlainRequest("GET", model_path(model, version), b"", "ModelMetadata", {"name": model, "version": version})
+
+
+def config(model: str, version: str) -> PlainRequest:
+    """The configuration of a model."""
+    path = f"{model_path(model, version)}/config"
+    return PlainRequest("GET", path, b"", "ModelConfig", {"name": model, "version": version})
+
+
+def statistics(model: str, version: str) -> PlainRequest:
+    """The counters of a model, or with "" of all."""
+    path = f"{model_path(model, version)}/stats" if model else "/v2/models/stats"
+    return PlainRequest("GET", path, b"", "ModelStatistics", {"name": model, "version": version})
+
+
+def index(ready_only: bool) -> PlainRequest:
+    """The models of the repositories."""
+    body = orjson.dumps({"ready": ready_only})
+    return PlainRequest("POST", "/v2/repository/index", body, "RepositoryIndex", {"ready": ready_only})
+
+
+def load(model: str, config: str | None) -> PlainRequest:
+    """Load a model."""
+    body = {} if config is None else {"parameters": {"config": config}}
+    path = f"/v2/repository{model_path(model).removeprefix('/v2')}/load"
+    fields = {"model_name": model, "parameters": {} if config is None else {"config": {"string_param": config}}}
+    return PlainRequest("POST", path, orjson.dumps(body), "RepositoryModelLoad", fields)
+
+
+def unload(model: str, unload_dependents: bool) -> PlainRequest:
+    """Unload a model."""
+    body = {"parameters": {"unload_dependents": unload_dependents}}
+    path = f"/v2/repository{model_path(model).removeprefix('/v2')}/unload"
+    fields = {"model_name": model, "parameters": {"unload_dependents": {"bool_param": unload_dependents}}}
+    return PlainRequest("POST", path, orjson.dumps(body), "RepositoryModelUnload", fields)
+
+
+def input_datatypes(found: Mapping[str, Any]) -> dict[str, DataType]:
+    """The datatypes of the inputs, from the metadata of a model."""
+    return {entry["name"]: BY_WIRE[entry["datatype"]] for entry in found["inputs"]}
+
+
+def has_lists(inputs: Mapping[str, Any]) -> bool:
+    """Whether an input has no datatype of its own."""
+    return any(not hasattr(value, "dtype") for value in inputs.values())
+
+
+def is_repeatable(parameters: Mapping[str, Any]) -> bool:
+    """Whether a model may run a request twice: a sequence would count it twice."""
+    return "sequence_id" not in parameters

@@ -1,0 +1,106 @@
+"""One connection of a client whose calls are coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, cast
+
+from naiad.client.address import ServerAddress
+from naiad.client.protocol import ClientExchange, Parts, ServerResponse
+from naiad.errors import NaiadError
+
+_BUFFER_BYTES: Final = 1 << 16
+
+
+class AsyncConnection(asyncio.BufferedProtocol):
+    """A connection that carries one request at a time.
+
+    Attributes:
+        is_used: whether it has carried a request before.
+        is_open: whether it can carry another one.
+    """
+
+    def __init__(self, address: ServerAddress, exchange: ClientExchange) -> None:
+        self._address = address
+        self._exchange = exchange
+        self._transport: asyncio.Transport | None = None
+        self._done: asyncio.Future[ServerResponse] | None = None
+        # asyncio would allocate 256 KiB for each read, which costs more than the rest of it.
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self.is_used = False
+        self.is_open = False
+
+    # Events
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Note the transport."""
+        self._transport = cast(asyncio.Transport, transport)
+        self.is_open = True
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Room for what arrives."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take a part of a response."""
+        try:
+            response = self._exchange.feed(bytes(self._buffer[:nbytes]))
+        except NaiadError as error:
+            self._fail(error)
+            return
+        self._send(self._exchange.outgoing())
+        if response is not None:
+            self._finish(response)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End the request."""
+        self.is_open = False
+        response = None if self._done is None else self._exchange.end()
+        if response is not None:
+            self._finish(response)
+        else:
+            self._fail(self._address.unreachable(error if isinstance(error, OSError) else None, was_sent=True))
+
+    def _finish(self, response: ServerResponse) -> None:
+        self.is_used = True
+        if response.closes:
+            self.close()
+        if self._done is not None and not self._done.done():
+            self._done.set_result(response)
+
+    def _fail(self, error: NaiadError) -> None:
+        self.close()
+        if self._done is not None and not self._done.done():
+            self._done.set_exception(error)
+
+    # Calls
+
+    async def exchange(self, request: Parts) -> ServerResponse:
+        """Send a request and wait for its response.
+
+        Raises:
+            ConnectionFailedError: the connection ended before it.
+        """
+        if self._transport is None or not self.is_open:
+            raise self._address.unreachable(None, was_sent=False)
+        self._done = asyncio.get_running_loop().create_future()
+        self._exchange.begin(request)
+        self._send(self._exchange.outgoing())
+        try:
+            return await self._done
+        except asyncio.CancelledError:
+            # Its response would be taken for that of the next request.
+            self.close()
+            raise
+        finally:
+            self._done = None
+
+    def _send(self, parts: Parts) -> None:
+        if parts and self._transport is not None:
+            self._transport.writelines(parts)
+
+    def close(self) -> None:
+        """Close the connection at once."""
+        self.is_open = False
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,214 @@
+"""``Client``: calls that wait, from any number of threads."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from types import TracebackType
+from typing import Any, Final, Self
+
+from naiad.client import questions
+from naiad.client.address import read_address
+from naiad.client.connection import BlockingConnection
+from naiad.client.encode import InferOptions
+from naiad.client.errors import ConnectionFailedError, ResponseError
+from naiad.client.opening import open_protocol
+from naiad.client.protocol import Parts, PlainRequest, ServerResponse
+from naiad.client.result import InferResult
+from naiad.client.retries import RetryBudget, RetryPolicy
+from naiad.errors import NaiadError
+from naiad.tensor.dtypes import DataType
+
+TIMEOUT_S: Final = 60.0
+_NO_PARAMETERS: Final[Mapping[str, Any]] = {}
+
+
+class Client:
+    """A client of one server over HTTP or gRPC. Any thread may use it; each call has a connection for itself meanwhile.
+
+    Args:
+        url: ``host:port`` for HTTP, which may begin with ``http://`` or ``https://``; ``grpc://host:port`` or ``grpcs://``.
+        headers: of every request, such as ``{"Authorization": "Bearer ..."}``.
+        timeout_s: how long a call may take in seconds, its retries included.
+        retries: how requests are sent again.
+        tls: how to encrypt, where the system's certificates do not do.
+
+    Raises:
+        InvalidArgumentError: the address or a header is none.
+    """
+
+    def __init__(
+        self,
+        url: str = "localhost:8000",
+        *,
+        headers: Mapping[str, str] = _NO_PARAMETERS,
+        timeout_s: float = TIMEOUT_S,
+        retries: RetryPolicy | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._address = read_address(url, tls)
+        self._protocol = open_protocol(self._address, headers)
+        self._timeout_s = timeout_s
+        self._budget = RetryBudget(retries or RetryPolicy())
+        self._idle: list[BlockingConnection] = []
+        self._lock = threading.Lock()
+        self._datatypes: dict[tuple[str, str], dict[str, DataType]] = {}
+
+    def close(self) -> None:
+        """Close the connections that carry no request."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Inference
+
+    def infer(
+        self,
+        model: str,
+        inputs: Mapping[str, Any],
+        *,
+        version: str | int = "",
+        outputs: Sequence[str] = (),
+        request_id: str = "",
+        parameters: Mapping[str, Any] = _NO_PARAMETERS,
+        timeout_s: float | None = None,
+    ) -> InferResult:
+        """Send an inference request and wait for its response.
+
+        Args:
+            model: its name.
+            inputs: arrays, lists, strings or tensors of other libraries by name. Lists get the datatypes of the model,
+                which are fetched once.
+            version: of the model; "" for the one that the server chooses.
+            outputs: the wanted outputs; empty for all.
+            request_id: for the log of the server, and in the response.
+            parameters: of the request, such as ``sequence_id``, ``priority`` or the model's own.
+            timeout_s: in place of the client's.
+
+        Raises:
+            ResponseError: the server or the model refused the request.
+            ConnectionFailedError: the server could not be reached, or ended the connection.
+            DeadlineExceededError: the time has passed.
+            InvalidArgumentError: an input is no tensor of the protocol.
+        """
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        deadline_s = monotonic() + timeout_s
+        options = InferOptions(str(version), tuple(outputs), request_id, parameters)
+        datatypes = self._datatypes_of(model, options.version) if questions.has_lists(inputs) else {}
+        request = self._protocol.infer(model, inputs, options, datatypes)
+        response = self._call(request, deadline_s, timeout_s, repeatable=questions.is_repeatable(parameters))
+        return response.result()
+
+    def _datatypes_of(self, model: str, version: str) -> dict[str, DataType]:
+        found = self._datatypes.get((model, version))
+        if found is None:
+            found = self._datatypes[model, version] = questions.input_datatypes(self.metadata(model, version))
+        return found
+
+    # Questions
+
+    def live(self) -> bool:
+        """Whether the server runs."""
+        return self._succeeds(questions.LIVE)
+
+    def ready(self) -> bool:
+        """Whether the server and its models can serve requests."""
+        return self._succeeds(questions.READY)
+
+    def model_ready(self, model: str, version: str | int = "") -> bool:
+        """Whether a model can serve requests."""
+        return self._succeeds(questions.model_ready(model, str(version)))
+
+    def server_metadata(self) -> dict[str, Any]:
+        """Name, version and extensions of the server."""
+        return dict(self._json(questions.SERVER))
+
+    def metadata(self, model: str, version: str | int = "") -> dict[str, Any]:
+        """The inputs and outputs of a model."""
+        return dict(self._json(questions.metadata(model, str(version))))
+
+    def config(self, model: str, version: str | int = "") -> dict[str, Any]:
+        """The configuration of a model."""
+        return dict(self._json(questions.config(model, str(version))))
+
+    def statistics(self, model: str = "", version: str | int = "") -> dict[str, Any]:
+        """The counters of a model, or of all."""
+        return dict(self._json(questions.statistics(model, str(version))))
+
+    def index(self, ready_only: bool = False) -> list[dict[str, str]]:
+        """The models of the repositories, each with its state."""
+        return list(self._json(questions.index(ready_only)))
+
+    def load(self, model: str, config: str | None = None) -> None:
+        """Load a model, with ``config`` (JSON) in place of its configuration."""
+        self._json(questions.load(model, config))
+
+    def unload(self, model: str, unload_dependents: bool = False) -> None:
+        """Unload a model."""
+        self._json(questions.unload(model, unload_dependents))
+
+    def _succeeds(self, question: PlainRequest) -> bool:
+        try:
+            return self._plain(question).agrees(question)
+        except (ResponseError, ConnectionFailedError):
+            return False
+
+    def _json(self, question: PlainRequest) -> Any:
+        return self._plain(question).read(question)
+
+    def _plain(self, question: PlainRequest) -> ServerResponse:
+        deadline_s = monotonic() + self._timeout_s
+        request = self._protocol.plain(question)
+        return self._call(request, deadline_s, self._timeout_s, repeatable=question.method == "GET")
+
+    # Calls
+
+    def _call(self, request: Parts, deadline_s: float, timeout_s: float, *, repeatable: bool) -> ServerResponse:
+        """Send a request, again where that may help."""
+        self._budget.requested()
+        attempt = 1
+        while True:
+            try:
+                return self._exchange(request, deadline_s, timeout_s, repeatable).checked()
+            except NaiadError as error:
+                if not self._budget.take(attempt, error, repeatable=repeatable):
+                    raise
+                pause_s = self._budget.policy.pause_s(attempt, error)
+                if monotonic() + pause_s >= deadline_s:
+                    raise
+            attempt += 1
+            time.sleep(pause_s)
+
+    def _exchange(self, request: Parts, deadline_s: float, timeout_s: float, repeatable: bool) -> ServerResponse:
+        while True:
+            connection = self._take()
+            if connection is None:
+                connection = BlockingConnection(self._address, self._protocol.exchange(), deadline_s, timeout_s)
+            was_used = connection.is_used
+            try:
+                response = connection.exchange(request, deadline_s, timeout_s)
+            except ConnectionFailedError:
+                # The server has closed it since its last request: that is no failure, and all idle ones may be like it.
+                if not (was_used and repeatable):
+                    raise
+                continue
+            if connection.is_open:
+                with self._lock:
+                    self._idle.append(connection)
+            return response
+
+    def _take(self) -> BlockingConnection | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None

@@ -1,0 +1,77 @@
+"""The options of a server in a program: those of ``naiad serve`` as keyword arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+from naiad.errors import OptionError
+from naiad.options import OPTIONS, ServerOptions, nearest, parse
+
+OTHER_NAMES: Final = {
+    "server_id": "id",
+    "startup_models": "load_model",
+    "exit_timeout": "exit_timeout_secs",
+    "log_warn": "log_warning",
+    "strict_model_config": "disable_auto_complete_config",
+    "repo_agent_directory": "repoagent_directory",
+    "rate_limiter_mode": "rate_limit",
+    "metrics": "allow_metrics",
+    "cpu_metrics": "allow_cpu_metrics",
+    "gpu_metrics": "allow_gpu_metrics",
+    "metrics_interval": "metrics_interval_ms",
+    "backend_configuration": "backend_config",
+}
+"""The options of the reference's Python package that have another name on the command line."""
+
+PORTS: Final = {"http_port": "allow_http", "grpc_port": "allow_grpc", "metrics_port": "allow_metrics"}
+"""The options that name a port, each with the one that opens it."""
+
+_FIELDS: Final = frozenset(option.field for option in OPTIONS)
+
+
+def read_options(
+    given: Mapping[str, Any], repositories: Sequence[str | Path], environ: Mapping[str, str], opens_all: bool
+) -> ServerOptions:
+    """The options of a server.
+
+    Args:
+        given: by the names of the command line, with ``_`` in place of ``-``, or of the reference's package.
+        repositories: the model repositories.
+        environ: the environment variables; ``given`` overrides them.
+        opens_all: open the standard ports, unless ``given`` says otherwise; else only those that it names.
+
+    Raises:
+        OptionError: an option is unknown, or its value is wrong.
+    """
+    named = {OTHER_NAMES.get(name, name): value for name, value in given.items() if value is not None}
+    for name in named:
+        if name not in _FIELDS:
+            close = nearest(name, [*_FIELDS, *OTHER_NAMES])
+            hint = f": did you mean {close}?" if close else ": docs/options.md lists them, with _ in place of -"
+            raise OptionError(f"Server has no option {name}{hint}")
+    if not opens_all:
+        named = {allow: port in named for port, allow in PORTS.items()} | named
+    words = [f"--model-repository={place}" for place in repositories]
+    for name, value in named.items():
+        words += [f"--{name.replace('_', '-')}={text}" for text in _texts(value)]
+    return parse(words, environ)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The values of an option as the command line has them, several for a list and for nested settings."""
+    if isinstance(value, bool):
+        yield "true" if value else "false"
+    elif isinstance(value, Enum):
+        yield str(value.value)
+    elif isinstance(value, Mapping):
+        for group, settings in value.items():
+            for key, setting in settings.items():
+                yield f"{group},{key}={setting}"
+    elif isinstance(value, list | tuple | set | frozenset):
+        for one in value:
+            yield from _texts(one)
+    else:
+        yield str(value)

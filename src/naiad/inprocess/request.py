@@ -1,0 +1,161 @@
+"""A request of the program to a model in its own process, and its way to the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from naiad.errors import InvalidArgumentError, NaiadError
+from naiad.request import Array, InferRequest, ParameterValue, Recipient, RequestOptions
+from naiad.tensor.dtypes import DataType
+
+Deliver = Callable[[Mapping[str, Array] | None, NaiadError | None, bool], None]
+"""Takes a response on the event loop: outputs or an error, and whether it is the last one."""
+
+
+class NamedModel(Protocol):
+    """The model of a request and of its responses; in fact a ``Model``."""
+
+    name: str
+    version: int | str
+
+
+@dataclass(slots=True)
+class LocalRequest:
+    """An inference request; ``naiad.api.InferenceRequest``.
+
+    Attributes:
+        model: the model.
+        request_id: the caller's id.
+        flags: 1 for the start of a sequence, 2 for its end, 3 for both.
+        correlation_id: of its sequence.
+        priority: 0 for the model's default.
+        timeout: how long it may wait in the queue, in microseconds; 0 for the model's default.
+        inputs: arrays, lists or strings by name.
+        parameters: custom parameters.
+        outputs: the names of the wanted outputs; empty for all.
+    """
+
+    model: NamedModel
+    request_id: str | None = None
+    flags: int = 0
+    correlation_id: int | str | None = None
+    priority: int = 0
+    timeout: int = 0
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
+    outputs: Sequence[str] = ()
+
+
+class GivenTensor(NamedTuple):
+    """An input as the check of requests wants it."""
+
+    name: str
+    dtype: DataType
+    shape: tuple[int, ...]
+
+
+class RequestSchema(NamedTuple):
+    """All of a request but its elements and its id: equal schemas share what was found out about them."""
+
+    inputs: tuple[GivenTensor, ...]
+    outputs: tuple[str, ...]
+    parameters: tuple[tuple[str, ParameterValue], ...]
+    priority: int
+    timeout_us: int
+    flags: int
+    correlation_id: int | str
+
+
+class PendingRequest:
+    """A request on its way to the engine; made by the caller's thread.
+
+    Attributes:
+        submitted: what the engine runs, once it does.
+        is_cancelled: the caller has given it up.
+    """
+
+    __slots__ = ("arrays", "deliver", "id", "is_cancelled", "name", "received_ns", "schema", "submitted", "version")
+
+    def __init__(
+        self,
+        name: str,
+        version: str,
+        schema: RequestSchema,
+        arrays: Mapping[str, Array],
+        id: str,
+        received_ns: int,
+        deliver: Deliver,
+    ) -> None:
+        self.name = name
+        self.version = version
+        self.schema = schema
+        self.arrays = arrays
+        self.id = id
+        self.received_ns = received_ns
+        self.deliver = deliver
+        self.submitted: SubmittedRequest | None = None
+        self.is_cancelled = False
+
+    def take(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
+        """Deliver a response; called on the event loop."""
+        deliver = self.deliver
+        if final:
+            # Whoever takes responses refers to this: the cycle is cut, so that the tensors are freed at once.
+            self.deliver = _nothing
+            self.submitted = None
+        deliver(outputs, error, final)
+
+
+class SubmittedRequest(InferRequest):
+    """A request that a model runs.
+
+    Attributes:
+        recipient: the model, for a cancellation.
+    """
+
+    __slots__ = ("_pending", "recipient")
+
+    def __init__(
+        self, pending: PendingRequest, options: RequestOptions, inputs: Mapping[str, Array], recipient: Recipient
+    ) -> None:
+        super().__init__(options, inputs, pending.id, pending.received_ns)
+        self._pending = pending
+        self.recipient = recipient
+
+    def retarget(self, recipient: Recipient) -> None:
+        """Note another version."""
+        self.recipient = recipient
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        """Deliver the one response."""
+        self._pending.take(outputs, error, True)
+
+    def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
+        """Deliver one of several responses."""
+        self._pending.take(outputs, error, final)
+
+
+def _nothing(outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
+    """Stands in for what took the responses of a request that is complete."""
+
+
+def schema_of(request: LocalRequest, given: tuple[GivenTensor, ...]) -> RequestSchema:
+    """The schema of a request with the inputs ``given``.
+
+    Raises:
+        InvalidArgumentError: a number is none, or is negative.
+    """
+    for name, value in (("flags", request.flags), ("priority", request.priority), ("timeout", request.timeout)):
+        if type(value) is not int or value < 0:
+            raise InvalidArgumentError(f"{name} is {value!r}, expected a whole number from 0 on")
+    return RequestSchema(
+        given,
+        tuple(request.outputs),
+        tuple(request.parameters.items()) if request.parameters else (),
+        request.priority,
+        request.timeout,
+        request.flags,
+        request.correlation_id or 0,
+    )

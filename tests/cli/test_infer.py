@@ -1,0 +1,64 @@
+"""``naiad infer`` against a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import naiad
+from naiad.cli.main import main
+from naiad.inprocess.server import Server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    made = Server(http_address="127.0.0.1", http_port=0)
+    made.bind("doubler", lambda x: 2 * x, inputs={"x": naiad.FP32[-1, 2]})
+    made.bind("greet", lambda name, mark: [n.decode() + m.decode() for n, m in zip(name, mark, strict=True)],
+              inputs={"name": naiad.BYTES, "mark": naiad.BYTES}, outputs={"text": naiad.BYTES})  # fmt: skip
+    with made:
+        yield made
+
+
+def run(server: Server, *words: str) -> int:
+    return main(["infer", *words, "--url", server.http_url])
+
+
+def test_values_are_json_files_and_texts(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(server, "doubler", "--input", "[[1, 2]]") == 0
+    assert capsys.readouterr().out == "output [1, 2]\n[[2. 4.]]\n"
+    np.save(tmp_path / "x.npy", np.ones((2, 2), np.float32))
+    assert run(server, "doubler", "-i", f"x={tmp_path / 'x.npy'}", "--version", "1", "-o", "output") == 0
+    assert capsys.readouterr().out == "output [2, 2]\n[[2. 2.]\n [2. 2.]]\n"
+    assert run(server, "greet", "-i", "name=you", "-i", 'mark=["!"]') == 0
+    assert capsys.readouterr().out == "text [1]\n['you!']\n"
+
+
+def test_outputs_can_be_saved(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "found.npz"
+    assert run(server, "doubler", "-i", "[[1, 2]]", "--save", str(file)) == 0
+    assert capsys.readouterr().out == f"wrote output to {file}\n"
+    assert np.load(file)["output"].tolist() == [[2, 4]]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("nothing", "-i", "1"), "error: Request for unknown model: 'nothing' is not found\n"),
+        (
+            ("greet", "-i", "you"),
+            "error: --input 'you': expected <name>=<value> with one of the inputs ['name', 'mark']",
+        ),
+        (("doubler", "-i", "[[1]]", "-i", "[[1]]"), "error: --input: the input 'x' is given twice\n"),
+        (("doubler", "-i", "a"), "error: input 'x': could not convert string to float: 'a'; expected values of FP32\n"),
+        (("doubler", "-i", "[[1]]"), "error: [request id: <id_unknown>] unexpected shape for input 'x'"),
+        (("doubler", "-i", "missing.npy"), "error: [Errno 2] No such file"),
+        (("doubler", "-i", "1", "-H", "x"), "error: --header 'x': expected 'name: value'\n"),
+    ],
+)
+def test_errors(server: Server, words: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(server, *words) == 1
+    assert capsys.readouterr().err.startswith(text)
