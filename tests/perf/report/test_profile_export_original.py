@@ -11,7 +11,7 @@ import pytest
 
 from naiad.perf.report.profile_export import write_profile_export
 from naiad.testing import RunningServer, serving
-from support.perf_analyzer import found_tool, run_tool
+from support.perf_analyzer import found_tool, run
 from support.perf_runs import measure
 from support.served_models import identity, write_model
 
@@ -53,6 +53,6 @@ def test_inputs_and_outputs(server: RunningServer, tmp_path: Path, name: str, wo
     theirs, ours = tmp_path / "theirs.json", tmp_path / "ours.json"
     url = server.grpc_url if "grpc" in words else server.url
     given = ["-m", name, "-u", url, *words, "--input-data", str(data), "--request-count", "3"]
-    run_tool([found_tool(), *given, "--profile-export-file", str(theirs)])
+    run([found_tool(), *given, "--profile-export-file", str(theirs)])
     write_profile_export(measure(*given, "--profile-export-file", ours), ours)
     assert first_request(ours) == first_request(theirs)
