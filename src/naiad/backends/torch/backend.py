@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("naiad")
 
 _PROCESS_WIDE = ("ENABLE_JIT_EXECUTOR", "ENABLE_JIT_PROFILING", "ENABLE_TENSOR_FUSER")
-# The profiling executor of TorchScript watches the first run and optimises in the second.
-_SETTLING_RUNS = 2
 _SCRIPT_PLATFORM = "pytorch_libtorch"
 _PROGRAM_PLATFORM = "torch_aoti"
 
@@ -83,8 +81,8 @@ class PyTorchBackend(Backend):
         torch.get_num_threads()
         torch.set_num_threads(self._threads)
         instance = self._model.instance(_device(group, index))
-        if self._model.takes_zeros:
-            _settle(instance, self._spec)
+        if runs := self._model.settling_runs:
+            _settle(instance, self._spec, runs)
         return instance
 
     def close(self) -> None:
@@ -168,8 +166,8 @@ def _apply_process_wide(spec: ModelSpec, reader: ParameterReader) -> None:
         )
 
 
-def _settle(instance: Instance, spec: ModelSpec) -> None:
-    """Run twice on zeros, so that no request waits for the optimiser (0.3 s a run for a model of 1000 layers).
+def _settle(instance: Instance, spec: ModelSpec, runs: int) -> None:
+    """Run on zeros, so that no request waits for the optimiser (0.3 s a run for a model of 1000 layers).
 
     Left out where the shapes are not known. A model that refuses zeros is left to its first requests.
     """
@@ -180,7 +178,7 @@ def _settle(instance: Instance, spec: ModelSpec) -> None:
     lead = (1,) if spec.max_batch_size > 0 else ()
     zeros = {t.name: np.zeros((*lead, *shapes[t.name]), t.dtype.numpy) for t in tensors}
     try:
-        for _ in range(_SETTLING_RUNS):
+        for _ in range(runs):
             instance.execute(zeros, tuple(spec.outputs))
     except BackendError as error:
         log.info("model '%s' does not run on zeros and optimises itself in its first requests: %s", spec.name, error)
