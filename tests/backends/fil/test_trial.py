@@ -141,6 +141,9 @@ def test_damage_anywhere(tmp_path: Path, whole: Path, model_type: str) -> None:
     # Others died of treelite, or of a limit.
     sound = [case for case, code in seen.items() if code == 0]
     assert 0 < len(sound) < CASES
+    if model_type == "treelite_checkpoint":
+        # The end of a legacy file holds what no run needs.
+        assert all(case % 4 for case in sound), "nothing that is cut short is sound"
     for case in sound:
         model = LOADERS[model_type](tmp_path / f"{case}.file")
         assert len(treelite.gtil.predict(model, np.zeros((4, model.num_feature), np.float32), nthread=1)) == 4

@@ -16,8 +16,10 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 Rule = Callable[[Array], Array]
 
-_TOLERANCE: Final = 1e-6
+# Far beyond what the order of a sum changes.
+_TOLERANCE: Final = 1e-4
 _PROBES: Final = 16
+_MOST_FEATURES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class LeafTable:
         first: [trees, 1], the place in ``values`` where the nodes of each tree begin.
         columns: the trees whose sum is each column of the scores.
         shares: [columns], what the sums are divided by: the number of trees where a forest has their mean.
-        base: [columns], what is added to that.
+        base: [columns], what the sums begin with, as in XGBoost.
         rule: makes the scores ([rows, columns]) of the sums.
     """
 
@@ -47,16 +49,16 @@ class LeafTable:
         import treelite
 
         leaves: Array = treelite.gtil.predict_leaf(self.handle, rows, nthread=threads)
-        # Trees come first, so that their values are added one after another, as treelite and the libraries do.
+        # Trees come first, so that their values are added one after another, as the libraries do.
         nodes = leaves.T.astype(np.intp, order="C")
         nodes += self.first
         values = self.values.take(nodes)
         sums = np.empty((len(rows), len(self.columns)), self.values.dtype)
         for column, trees in enumerate(self.columns):
-            np.add.reduce(values[trees], axis=0, out=sums[:, column])
+            np.add.reduce(values[trees], axis=0, out=sums[:, column], initial=self.base[column])
         if self.shares is not None:
             sums /= self.shares
-        return self.rule((sums + self.base).astype(sums.dtype, copy=False))
+        return self.rule(sums)
 
 
 def table_of(handle: Any, columns: int, reference: Callable[[Array, int], Array]) -> LeafTable | None:
@@ -69,22 +71,24 @@ def table_of(handle: Any, columns: int, reference: Callable[[Array, int], Array]
     header = handle.get_header_accessor()
     rule = _rule(header)
     trees = [handle.get_tree_accessor(number) for number in range(handle.num_tree)]
-    if rule is None or not trees or any(len(tree.get_field("leaf_vector")) for tree in trees):
+    if rule is None or not trees or handle.num_feature > _MOST_FEATURES:
+        return None
+    if any(len(tree.get_field("leaf_vector")) for tree in trees):
         return None
     owners = header.get_field("target_id" if int(header.get_field("num_target")[0]) > 1 else "class_id")
     chosen = [np.flatnonzero(owners == column) for column in range(columns)]
     base = header.get_field("base_scores")
     if sum(map(len, chosen)) != len(trees) or len(base) != columns:
         return None
-    is_mean = bool(header.get_field("average_tree_output")[0])
+    shares = np.array([len(found) for found in chosen]) if header.get_field("average_tree_output")[0] else None
     sizes = [int(tree.get_field("num_nodes")[0]) for tree in trees]
     table = LeafTable(
         handle=handle,
         values=np.concatenate([tree.get_field("leaf_value") for tree in trees]).astype(handle.output_type),
         first=np.cumsum([0, *sizes[:-1]], dtype=np.intp)[:, None],
         columns=(slice(None),) if columns == 1 else tuple(chosen),
-        shares=np.array([len(found) for found in chosen], handle.output_type) if is_mean else None,
-        base=base,
+        shares=None if shares is None else shares.astype(handle.output_type),
+        base=(base if shares is None else base * shares).astype(handle.output_type),
         rule=rule,
     )
     return table if _agrees(table, handle.num_feature, reference) else None
