@@ -107,11 +107,23 @@ def _rule(header: Any) -> Rule | None:
     name = str(np.asarray(header.get_field("postprocessor")).item())
     if name == "sigmoid":
         return partial(_sigmoid, float(header.get_field("sigmoid_alpha")[0]))
-    return {"identity": _same, "identity_multiclass": _same, "softmax": _softmax, "exponential": np.exp}.get(name)
+    rules: dict[str, Rule] = {
+        "identity": _same,
+        "identity_multiclass": _same,
+        "softmax": _softmax,
+        "exponential": _exponential,
+    }
+    return rules.get(name)
 
 
 def _same(sums: Array) -> Array:
     return sums
+
+
+def _exponential(sums: Array) -> Array:
+    with np.errstate(over="ignore"):
+        found: Array = np.exp(sums)
+    return found
 
 
 def _sigmoid(alpha: float, sums: Array) -> Array:
