@@ -13,9 +13,6 @@ import numpy as np
 from naiad.backend_api.backend import Backend, BackendContext, Instance, threads_per_instance
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.backends.torch.archive import FileKind, kind_of
-from naiad.backends.torch.eager import EagerModel
-from naiad.backends.torch.flat_model import FlatModel
-from naiad.backends.torch.script import ScriptModel
 from naiad.errors import BackendError, ModelLoadError, first_line
 
 if TYPE_CHECKING:
@@ -102,22 +99,30 @@ def _model_of(context: BackendContext, platform: str) -> TorchModel:
     Raises:
         ModelLoadError: the platform and the file contradict each other.
     """
-    kind = kind_of(context.model_path)
-    if kind is FileKind.SOURCE:
-        return EagerModel(context, context.model_path)
-    source = context.model_path.with_suffix(".py")
+    path = context.model_path
+    kind = kind_of(path)
+    source = path if kind is FileKind.SOURCE else path.with_suffix(".py")
     # A file beside a class that is no archive is damaged, or of torch.save()'s old format.
-    if kind in (FileKind.STATE, FileKind.UNKNOWN) and source.is_file():
+    if kind is FileKind.SOURCE or (kind in (FileKind.STATE, FileKind.UNKNOWN) and source.is_file()):
+        # Imported here, as the others below: a load pays for its own kind alone.
+        from naiad.backends.torch.eager import EagerModel
+
         return EagerModel(context, source)
     is_program = kind in (FileKind.EXPORTED, FileKind.COMPILED)
     wanted = platform or (_PROGRAM_PLATFORM if context.model_path.suffix == ".pt2" else _SCRIPT_PLATFORM)
     if (is_program and wanted == _SCRIPT_PLATFORM) or (kind is FileKind.SCRIPT and wanted == _PROGRAM_PLATFORM):
         right = _PROGRAM_PLATFORM if is_program else _SCRIPT_PLATFORM
         raise ModelLoadError(
-            f"model '{context.model}': the configuration has platform: \"{wanted}\", and {context.model_path} is "
+            f"model '{context.model}': the configuration has platform: \"{wanted}\", and {path} is "
             f'{kind.value}; write platform: "{right}", or put the right file there'
         )
-    return FlatModel(context) if wanted == _PROGRAM_PLATFORM else ScriptModel(context)
+    if wanted == _PROGRAM_PLATFORM:
+        from naiad.backends.torch.flat_model import FlatModel
+
+        return FlatModel(context)
+    from naiad.backends.torch.script import ScriptModel
+
+    return ScriptModel(context)
 
 
 def _device(group: InstanceGroupSpec, index: int) -> str | None:
