@@ -226,7 +226,7 @@ def test_an_opset_of_a_later_onnxruntime_is_reported(tmp_path: Path) -> None:
     model.opset_import[0].version = 999
     onnx.save(model, path)
     text = refusal(path, DOUBLE)
-    assert str(path) in text and "opset 999" in text and "\n" not in text
+    assert str(path) in text and "Opset 999" in text and "\n" not in text
 
 
 def with_external_weights(path: Path) -> Path:
