@@ -101,7 +101,7 @@ def _check_tree(tree: Any, place: str, features: int, leaf_size: int) -> None:
     if len(children):
         _require(children.min() > 0 and children.max() < nodes, f"{place}: a child beyond its {nodes} nodes")
         # Else a way through the tree might not end.
-        _require(len(np.unique(children)) == len(children), f"{place}: a node with two parents")
+        _require(int(np.bincount(children).max()) == 1, f"{place}: a node with two parents")
         splits = fields["split_index"][inner]
         _require(splits.min() >= 0 and splits.max() < features, f"{place}: a split beyond {features} features")
     vectors = _check_ranges(tree, fields, "leaf_vector", place)
@@ -111,7 +111,10 @@ def _check_tree(tree: Any, place: str, features: int, leaf_size: int) -> None:
 
 def _check_ranges(tree: Any, fields: dict[str, Any], name: str, place: str) -> list[int]:
     """The sizes of the nodes' parts of a list."""
-    begin, end = (fields[f"{name}_{what}"].astype(np.uint64) for what in ("begin", "end"))
+    begin, end = (fields[f"{name}_{what}"] for what in ("begin", "end"))
+    if not begin.any() and not end.any():
+        return [0]
+    begin, end = begin.astype(np.uint64), end.astype(np.uint64)
     whole = len(_numbers(tree, name))
     _require(bool((begin <= end).all() and (end <= whole).all()), f"{place}: a range beyond {whole} times {name}")
     sizes: list[int] = np.unique(end - begin).tolist()
