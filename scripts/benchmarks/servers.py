@@ -128,7 +128,7 @@ def _process(command: list[str], log: Path, environment: dict[str, str]) -> Iter
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=os.environ | environment,
+            env=_environment() | environment,
         )
     try:
         yield process
@@ -138,6 +138,11 @@ def _process(command: list[str], log: Path, environment: dict[str, str]) -> Iter
         raise CaseError(f"{error}\nthe server had ended with code {code}; its log ends:\n{_tail(log)}") from error
     finally:
         stop(process)
+
+
+def _environment() -> dict[str, str]:
+    """That of this process; but where a server is installed, the bytecode of its modules is there."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

@@ -220,6 +220,15 @@ def test_an_unknown_operator_is_reported(tmp_path: Path) -> None:
     assert "NoSuchOperator" in refusal(path, DOUBLE)
 
 
+def test_an_opset_of_a_later_onnxruntime_is_reported(tmp_path: Path) -> None:
+    path = onnx_models.double(tmp_path / "model.onnx")
+    model = onnx.load(path)
+    model.opset_import[0].version = 999
+    onnx.save(model, path)
+    text = refusal(path, DOUBLE)
+    assert str(path) in text and "Opset 999" in text and "\n" not in text
+
+
 def with_external_weights(path: Path) -> Path:
     io = {"X": ("FP32", ("N", 3))}, {"Y": ("FP32", ("N", 3))}
     onnx_models.save(path, [helper.make_node("MatMul", ["X", "W"], ["Y"])], *io, {"W": np.eye(3, dtype=np.float32) * 2})

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -55,3 +56,25 @@ def test_a_framework_is_imported_only_when_a_model_needs_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == ""
+
+
+IMPORTS = """
+import gc, sys
+from naiad.backends.registry import BackendEntry, import_framework
+
+for name in ("some_framework", "another_framework"):
+    before = gc.get_freeze_count()
+    import_framework(BackendEntry("none:None", name))
+    print(sys.modules[name].COLLECTS, gc.isenabled(), gc.get_freeze_count() > before, end=" ")
+    # One that this table has: from now on there may be models.
+    sys.modules["onnxruntime"] = sys
+"""
+
+
+def test_no_garbage_is_collected_while_a_framework_is_imported(tmp_path: Path) -> None:
+    """Nor does a collection ever look at the objects of the first one."""
+    for name in ("some_framework", "another_framework"):
+        (tmp_path / f"{name}.py").write_text("import gc\nCOLLECTS = gc.isenabled()\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", IMPORTS], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "True", "False", "True", "False"]

@@ -16,6 +16,7 @@ from support.framework import Pair, Signature, Tensor
 
 LOADING = threading.Lock()
 DTYPES = {"BF16": "bfloat16", "FP16": "float16", "FP32": "float32", "FP64": "float64"}
+ODD_NAMES = ("größe", "a b", "in:0/x", "0", "_.-~", "名")
 WIRES = tuple(wire for wire in BY_WIRE if wire != "BYTES")
 
 

@@ -24,7 +24,7 @@ CALLERS = 2
 MAXIMUM_ROUNDS = 3
 SLICE = 1 / 3
 MINIMUM_CALLS = 10
-QUICK_SUBJECTS = ("dense", "trees")
+QUICK_SUBJECTS = ("dense", "trees", "trees_256")
 # One for each framework.
 QUICK_FORMATS = ("onnx", "torchscript", "tensorflow", "openvino", "xgboost")
 LOADED_OFTEN = "resnet50"
@@ -201,6 +201,9 @@ def speed_figures(pair: Pair, speeds: Mapping[str, list[Speed]]) -> Iterator[Fig
     note = f"the framework in a loop, threads: {THREADS}"
     yield Figure(f"{pair.name}_direct", median(speeds["direct"], _rate), "calls/s", note=note)
     yield Figure(f"{pair.name}_rate", median(speeds["thread"], _rate), "requests/s", note=f"callers: {CALLERS}")
+    if pair.subject.least_rows:
+        rows = median(speeds["thread"], _rate) * pair.subject.shape[0]
+        yield Figure(f"{pair.name}_rows", rows, "rows/s", Bound(">=", pair.subject.least_rows), "threads: 1")
     ratio = median_ratio(speeds["thread"], speeds["direct"], _rate)
     yield Figure(f"{pair.name}_ratio", ratio, "of direct", bound, f"callers: {CALLERS}, pair by pair")
     for name in ("one", "process"):

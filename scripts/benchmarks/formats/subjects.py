@@ -21,6 +21,7 @@ class Subject:
         below: what the elements are less than: whole numbers when it is above 1.
         output: the shape of its output.
         least: the bound of the rate through the server over that of the framework.
+        least_rows: the bound of the rows per second through the server, 0 for none.
         share: the part of a measurement's length that it needs: fast networks need less.
     """
 
@@ -29,6 +30,7 @@ class Subject:
     output: tuple[int, ...]
     least: float | None = None
     below: int = 1
+    least_rows: int = 0
     share: float = 0.5
 
     def sample(self, form: Format) -> Array:
@@ -49,4 +51,5 @@ SUBJECTS = (
     Subject("dense", (16, 512), (16, 512), least=0.8),
     Subject("bert_tiny", (1, 128), (1, 128, 128), below=30_000),
     Subject("trees", (16, TREE_COLUMNS), (16, 1)),
+    Subject("trees_256", (256, TREE_COLUMNS), (256, 1), least_rows=100_000),
 )

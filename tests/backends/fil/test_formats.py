@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,16 @@ def test_the_legacy_format_of_xgboost(tmp_path: Path) -> None:
         assert_equal(answer(file, tensors(3) + text, LEGACY_ROWS), LEGACY_SCORES)
 
 
+def test_many_trees_give_what_xgboost_does_bit_by_bit(tmp_path: Path) -> None:
+    """Looked up by leaves and added in its order; treelite's own sum differs in the last bits."""
+    booster = xgboost_model("reg:squarederror", NUMBER + 1000, trees=60)
+    booster.save_model(tmp_path / "xgboost.json")
+    expected = booster.inplace_predict(TESTED)
+    assert answer(tmp_path / "xgboost.json", tensors(FEATURES)).ravel().tobytes() == expected.tobytes()
+    own = treelite.gtil.predict(treelite.frontend.load_xgboost_model(tmp_path / "xgboost.json"), TESTED, nthread=1)
+    assert own.ravel().tobytes() != expected.tobytes()
+
+
 def test_a_model_file_of_a_newer_xgboost_is_ubjson(tmp_path: Path) -> None:
     booster = xgboost_model("binary:logistic", TWO)
     booster.save_model(tmp_path / "xgboost.ubj")
@@ -142,6 +154,33 @@ def test_files_that_are_no_models(tmp_path: Path, name: str, size: str) -> None:
     damaged = "is cut short" if (name, size) == ("model.txt", "cut") else f"treelite cannot read {file} as "
     assert words.get(size, damaged) in refusal(file, tensors(FEATURES))
     assert str(file) in refusal(file, tensors(FEATURES))
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "words"),
+    [
+        ("num_leaves", "99999999", "tree 0: num_leaves is 99999999, and leaf_value has"),
+        ("left_child", "0", "tree 0: left_child and right_child make no tree of"),
+        ("left_child", "4000", "tree 0: left_child and right_child make no tree of"),
+        ("decision_type", "3", "tree 0: a split by the category"),
+        ("right_child", "x", "tree 0: ValueError: "),
+    ],
+)
+def test_numbers_of_lightgbm_that_lead_nowhere(tmp_path: Path, name: str, number: str, words: str) -> None:
+    """Treelite would read beyond its arrays, ask for all memory, or never come to a leaf."""
+    file = tmp_path / "model.txt"
+    lightgbm_model("binary", TWO).save_model(file)
+    file.write_text(re.sub(rf"\n{name}=\S+", f"\n{name}={number}", file.read_text(), count=1))
+    assert f"treelite cannot read {file} as LightGBM text: {words}" in refusal(file, tensors(FEATURES))
+
+
+def test_a_split_of_xgboost_by_a_feature_that_is_not_there(tmp_path: Path) -> None:
+    file = tmp_path / "xgboost.json"
+    xgboost_model("binary:logistic", TWO).save_model(file)
+    written = json.loads(file.read_text())
+    written["learner"]["gradient_booster"]["model"]["trees"][0]["split_indices"][0] = 4000
+    file.write_text(json.dumps(written))
+    assert f"it has tree 0: a split beyond {FEATURES} features" in refusal(file, tensors(FEATURES))
 
 
 def test_a_file_of_an_unknown_format(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class TestContract(FrameworkContract):
         },
         identity=models.identity,
         datatypes=(models.WIRES,),
-        odd_names=("größe", "a b", "in:0/x", "0", "_.-~", "名"),
+        odd_names=models.ODD_NAMES,
         scalar=models.scalar,
         ragged=models.ragged,
         failing=models.failing,

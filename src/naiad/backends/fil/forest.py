@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from naiad.backends.fil.checkpoint import check_checkpoint
 from naiad.backends.fil.formats import JOBLIB, LIGHTGBM, SKOPS, TREELITE, XGBOOST, XGBOOST_UBJ, ForestFormat
+from naiad.backends.fil.leaf_table import table_of
+from naiad.backends.fil.lightgbm_text import text_problem
+from naiad.backends.fil.trial import try_file
+from naiad.backends.fil.trial_main import check_model
 from naiad.errors import ModelLoadError, first_line
 
 if TYPE_CHECKING:
@@ -23,7 +26,8 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 _PLACE: Final = re.compile(r"^\[[\d:]+\] \S+?: ")
-_LAST_LINE: Final = b"end of trees"
+# Formats whose numbers treelite takes as they are; it checks those of the others while it reads them.
+_TRIED: Final = (TREELITE, XGBOOST)
 # The kinds of tasks of treelite that choose classes: binary and of several classes.
 _CLASSIFIERS: Final = (0, 2)
 
@@ -58,11 +62,14 @@ def load_forest(model: str, file: Path, file_format: ForestFormat, unknown_field
     if file_format in (SKOPS, JOBLIB):
         raise ValueError(f"{file_format.title} is no format of treelite")
     if file_format is LIGHTGBM:
-        _check_complete(model, file)
-    if file_format is TREELITE:
-        check_checkpoint(model, file)
+        _check_text(model, file)
+    if file_format in _TRIED:
+        try_file(model, file, file_format)
     try:
-        return of_treelite(model, str(file), _read(file, file_format, unknown_fields), file_format.title)
+        handle = _read(file, file_format, unknown_fields)
+        if file_format not in _TRIED:
+            check_model(handle)
+        return of_treelite(model, str(file), handle, file_format.title)
     except ModelLoadError:
         raise
     # UnicodeDecodeError is what treelite's own error becomes where it quotes bytes of the file.
@@ -92,7 +99,9 @@ def of_treelite(model: str, place: str, handle: Any, title: str) -> Forest:
     # A classifier of two classes has one score in XGBoost and LightGBM, and two in scikit-learn.
     count = max(2, classes) if is_classifier else 0
     columns = max(targets, classes)
-    return Forest(handle.num_feature, columns, count, title, partial(_scores, handle, columns))
+    scores = partial(_scores, handle, columns)
+    table = table_of(handle, columns, scores)
+    return Forest(handle.num_feature, columns, count, title, scores if table is None else table.scores)
 
 
 def reason_of(error: Exception) -> str:
@@ -121,11 +130,9 @@ def _read(file: Path, file_format: ForestFormat, unknown_fields: bool) -> Any:
     return treelite.frontend.load_xgboost_model(file, format_choice=kind, allow_unknown_field=unknown_fields)
 
 
-def _check_complete(model: str, file: Path) -> None:
-    """Refuse a LightGBM file that ends among its trees, which treelite would serve without the rest."""
-    content = file.read_bytes()
-    if b"\ntree_sizes=" in content and _LAST_LINE not in content:
+def _check_text(model: str, file: Path) -> None:
+    if problem := text_problem(file.read_bytes()):
         raise ModelLoadError(
-            f"model '{model}': {file} is cut short: it lacks the line \"{_LAST_LINE.decode()}\" of LightGBM's text "
-            f"format; save or copy it again"
+            f"model '{model}': treelite cannot read {file} as {LIGHTGBM.title}: {problem}; the file is damaged or cut "
+            f"short; save or copy it again"
         )

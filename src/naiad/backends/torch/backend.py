@@ -13,9 +13,6 @@ import numpy as np
 from naiad.backend_api.backend import Backend, BackendContext, Instance, threads_of_group
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.backends.torch.archive import FileKind, kind_of
-from naiad.backends.torch.eager import EagerModel
-from naiad.backends.torch.flat_model import FlatModel
-from naiad.backends.torch.script import ScriptModel
 from naiad.errors import BackendError, ModelLoadError, first_line
 
 if TYPE_CHECKING:
@@ -25,8 +22,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("naiad")
 
 _PROCESS_WIDE = ("ENABLE_JIT_EXECUTOR", "ENABLE_JIT_PROFILING", "ENABLE_TENSOR_FUSER")
-# The profiling executor of TorchScript watches the first run and optimises in the second.
-_SETTLING_RUNS = 2
 _SCRIPT_PLATFORM = "pytorch_libtorch"
 _PROGRAM_PLATFORM = "torch_aoti"
 
@@ -79,8 +74,8 @@ class PyTorchBackend(Backend):
         torch.get_num_threads()
         torch.set_num_threads(self._threads or threads_of_group(self.context, self._spec, group, index))
         instance = self._model.instance(_device(group, index))
-        if self._model.takes_zeros:
-            _settle(instance, self._spec)
+        if runs := self._model.settling_runs:
+            _settle(instance, self._spec, runs)
         return instance
 
     def close(self) -> None:
@@ -100,22 +95,30 @@ def _model_of(context: BackendContext, platform: str) -> TorchModel:
     Raises:
         ModelLoadError: the platform and the file contradict each other.
     """
-    kind = kind_of(context.model_path)
-    if kind is FileKind.SOURCE:
-        return EagerModel(context, context.model_path)
-    source = context.model_path.with_suffix(".py")
+    path = context.model_path
+    kind = kind_of(path)
+    source = path if kind is FileKind.SOURCE else path.with_suffix(".py")
     # A file beside a class that is no archive is damaged, or of torch.save()'s old format.
-    if kind in (FileKind.STATE, FileKind.UNKNOWN) and source.is_file():
+    if kind is FileKind.SOURCE or (kind in (FileKind.STATE, FileKind.UNKNOWN) and source.is_file()):
+        # Imported here, as the others below: a load pays for its own kind alone.
+        from naiad.backends.torch.eager import EagerModel
+
         return EagerModel(context, source)
     is_program = kind in (FileKind.EXPORTED, FileKind.COMPILED)
     wanted = platform or (_PROGRAM_PLATFORM if context.model_path.suffix == ".pt2" else _SCRIPT_PLATFORM)
     if (is_program and wanted == _SCRIPT_PLATFORM) or (kind is FileKind.SCRIPT and wanted == _PROGRAM_PLATFORM):
         right = _PROGRAM_PLATFORM if is_program else _SCRIPT_PLATFORM
         raise ModelLoadError(
-            f"model '{context.model}': the configuration has platform: \"{wanted}\", and {context.model_path} is "
+            f"model '{context.model}': the configuration has platform: \"{wanted}\", and {path} is "
             f'{kind.value}; write platform: "{right}", or put the right file there'
         )
-    return FlatModel(context) if wanted == _PROGRAM_PLATFORM else ScriptModel(context)
+    if wanted == _PROGRAM_PLATFORM:
+        from naiad.backends.torch.flat_model import FlatModel
+
+        return FlatModel(context)
+    from naiad.backends.torch.script import ScriptModel
+
+    return ScriptModel(context)
 
 
 def _device(group: InstanceGroupSpec, index: int) -> str | None:
@@ -164,8 +167,8 @@ def _apply_process_wide(spec: ModelSpec, reader: ParameterReader) -> None:
         )
 
 
-def _settle(instance: Instance, spec: ModelSpec) -> None:
-    """Run twice on zeros, so that no request waits for the optimiser (0.3 s a run for a model of 1000 layers).
+def _settle(instance: Instance, spec: ModelSpec, runs: int) -> None:
+    """Run on zeros, so that no request waits for the optimiser (0.3 s a run for a model of 1000 layers).
 
     Left out where the shapes are not known. A model that refuses zeros is left to its first requests.
     """
@@ -176,7 +179,7 @@ def _settle(instance: Instance, spec: ModelSpec) -> None:
     lead = (1,) if spec.max_batch_size > 0 else ()
     zeros = {t.name: np.zeros((*lead, *shapes[t.name]), t.dtype.numpy) for t in tensors}
     try:
-        for _ in range(_SETTLING_RUNS):
+        for _ in range(runs):
             instance.execute(zeros, tuple(spec.outputs))
     except BackendError as error:
         log.info("model '%s' does not run on zeros and optimises itself in its first requests: %s", spec.name, error)

@@ -71,9 +71,9 @@ class EagerModel(TorchModel):
         return TorchInstance(self._loaded.take(device), self._plan, device if on_gpu else None)
 
     @property
-    def takes_zeros(self) -> bool:
-        """Whether zeros are tried: to compile before the first request."""
-        return self._compile is not None and self._plan is not None and not self._plan.strings
+    def settling_runs(self) -> int:
+        """One where it compiles the module."""
+        return 1 if self._compile is not None and self._plan is not None and not self._plan.strings else 0
 
     def close(self) -> None:
         """Release the modules, and the imported file."""

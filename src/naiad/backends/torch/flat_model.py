@@ -96,9 +96,9 @@ class FlatModel(TorchModel):
         return instance
 
     @property
-    def takes_zeros(self) -> bool:
-        """Whether runs change nothing; a package does not say so."""
-        return self._exported is not None and not self._exported.mutates
+    def settling_runs(self) -> int:
+        """One, which prepares the operators, where runs change nothing; a package does not say so."""
+        return 1 if self._exported is not None and not self._exported.mutates else 0
 
     def close(self) -> None:
         """Release the programs that the instances shared."""

@@ -30,8 +30,11 @@ class TorchModel(ABC):
 
     @property
     @abstractmethod
-    def takes_zeros(self) -> bool:
-        """Whether a run on zeros is possible and leaves nothing behind. Called after ``start``."""
+    def settling_runs(self) -> int:
+        """How many runs on zeros spare the first request a wait; 0 where one is impossible or leaves something behind.
+
+        Called after ``start``.
+        """
 
     def advice(self) -> str:
         """What ``naiad check`` says of a model that serves, "" for nothing."""

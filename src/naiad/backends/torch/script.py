@@ -47,9 +47,10 @@ class ScriptModel(TorchModel):
         return TorchInstance(self._loaded.take(device).forward, self._plan, device if on_gpu else None)
 
     @property
-    def takes_zeros(self) -> bool:
-        """Whether runs leave the module as it is, and all inputs are numbers."""
-        return self._plan is not None and not self._plan.effects.writes_state and not self._plan.strings
+    def settling_runs(self) -> int:
+        """Two: the profiling executor watches the first run and optimises in the second."""
+        takes_zeros = self._plan is not None and not self._plan.effects.writes_state and not self._plan.strings
+        return 2 if takes_zeros else 0
 
     def advice(self) -> str:
         """How to move on from a format that torch has deprecated."""

@@ -58,9 +58,10 @@ class QueueScheduler:
         self.batcher = _make_batcher(spec, self.policies, strategy)
         self.batches = _is_dynamic(spec)
         # For ``_awaits_callers``: the time of a run beside which a wait costs little, and the rows of a full batch.
-        self._long_ns = spec.batching.max_queue_delay_ns * _LONG_RUN if spec.batching is not None else 0
+        delay_ns = spec.batching.max_queue_delay_ns if spec.batching is not None and limits is None else 0
+        self._long_ns = delay_ns * _LONG_RUN
         self._largest = max(spec.batching.preferred_batch_sizes, default=0) if spec.batching is not None else 0
-        awaits = self._awaits_callers if self._long_ns and limits is None else None
+        awaits = self._awaits_callers_of if self._long_ns else None
         self.dispatcher = Dispatcher(loop, responder, limits, self.turn, self.run_next, awaits_callers=awaits)
         # The same list all the time.
         self._idle = self.dispatcher.idle
@@ -195,26 +196,29 @@ class QueueScheduler:
             self._responder.settle(finished)
         return True
 
-    # Nothing is known here of what requests leave behind
-
     def has_run(self, instance: ModelInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> bool:
-        return True
+        return not (self._long_ns and self._awaits_callers(batch, outputs))
 
-    def _awaits_callers(self, batches: list[Batch]) -> bool:
+    def _awaits_callers_of(self, batches: list[Batch]) -> bool:
+        last = batches[-1]
+        return self._awaits_callers(last, (last.results,))
+
+    def _awaits_callers(self, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> bool:
         """Whether the next batch waits for the requests with which the callers of this one follow up their responses.
 
         Otherwise callers that send one request after another fall into two groups, and each runs while the other waits:
         every batch has half of what it could have. The delay of the configuration says that requests may wait for
         others, and it takes no longer than to respond and to look at what has come.
         """
-        batch = batches[-1]
         return (
             0 < len(self.batcher) < self._largest
             # Else the next batch may be full as it is, and small responses are sent in no time.
             and batch.rows == len(batch.requests)
             and batch.infer_ns - batch.input_ns > self._long_ns
-            and sum(array.nbytes for array in batch.results.values()) <= SMALL_BYTES
+            and sum(array.nbytes for arrays in outputs for array in arrays.values()) <= SMALL_BYTES
         )
+
+    # Nothing is known here of what requests leave behind
 
     def take_response(self, request: InferRequest, response: Response) -> Response | None:
         return response

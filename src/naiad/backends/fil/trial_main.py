@@ -1,22 +1,22 @@
-"""The program that reads a checkpoint of treelite before a server does. Its argument is the file.
+"""The program that reads the file of a forest before a server does.
 
-A checkpoint has no checksum, and treelite trusts the numbers in it: one wrong bit ends the process that reads it, keeps
-it busy for minutes, or makes trees whose runs do the same. This program has limits of memory and of time, and may die.
-Its last line says what it has found: ``SOUND``, or what is wrong with the file.
+Checkpoints of treelite and XGBoost's legacy files have no checksum, and treelite trusts the numbers in them: one wrong
+bit ends the process that reads it, keeps it busy for minutes, or makes trees whose runs do the same. This program has
+limits of memory and of time, and may die. Its last line says what it has found: ``SOUND``, or what is wrong with the
+file.
 
 It imports nothing of Naiad, since it also runs under the Python of a model's environment.
 """
 
 from __future__ import annotations
 
-import resource
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-SOUND: Final = "the checkpoint is sound"
+SOUND: Final = "the file is sound"
 _SPARE_BYTES: Final = 2 << 30
 """Memory beside that of the trees, such as the stacks of threads, which are mapped and not used."""
 _TIMES_THE_FILE: Final = 8
@@ -33,6 +33,9 @@ class DamagedError(Exception):
 
 def limit(file: Path, cpu_s: int) -> None:
     """Allow this process several times the size of the file, and so many seconds of a processor."""
+    # Not above: the server imports this module too, and some systems have no limits.
+    import resource
+
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     most = mapped + _SPARE_BYTES + _TIMES_THE_FILE * file.stat().st_size
@@ -40,8 +43,8 @@ def limit(file: Path, cpu_s: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
-def check(file: Path) -> None:
-    """Read a checkpoint and run it.
+def check(file: Path, model_type: str) -> None:
+    """Read a file and run what it holds.
 
     Raises:
         DamagedError: its numbers do not fit together.
@@ -49,13 +52,25 @@ def check(file: Path) -> None:
     """
     import treelite
 
-    model = treelite.Model.deserialize(file)
+    if model_type == "xgboost":
+        model = treelite.frontend.load_xgboost_model_legacy_binary(file)
+    else:
+        model = treelite.Model.deserialize(file)
+    check_model(model)
+    rows = np.stack([np.zeros(model.num_feature, np.float32), np.full(model.num_feature, np.nan, np.float32)])
+    treelite.gtil.predict(model, rows, nthread=1)
+
+
+def check_model(model: Any) -> None:
+    """Check that the runs of a model of treelite stay inside its arrays, and come to an end.
+
+    Raises:
+        DamagedError: they might not.
+    """
     trees, features = _check_header(model)
     shape = _numbers(model.get_header_accessor(), "leaf_vector_shape")
     for number in range(trees):
         _check_tree(model.get_tree_accessor(number), f"tree {number}", features, int(np.prod(shape)))
-    rows = np.stack([np.zeros(features, np.float32), np.full(features, np.nan, np.float32)])
-    treelite.gtil.predict(model, rows, nthread=1)
 
 
 def _check_header(model: Any) -> tuple[int, int]:
@@ -86,7 +101,7 @@ def _check_tree(tree: Any, place: str, features: int, leaf_size: int) -> None:
     if len(children):
         _require(children.min() > 0 and children.max() < nodes, f"{place}: a child beyond its {nodes} nodes")
         # Else a way through the tree might not end.
-        _require(len(np.unique(children)) == len(children), f"{place}: a node with two parents")
+        _require(int(np.bincount(children).max()) == 1, f"{place}: a node with two parents")
         splits = fields["split_index"][inner]
         _require(splits.min() >= 0 and splits.max() < features, f"{place}: a split beyond {features} features")
     vectors = _check_ranges(tree, fields, "leaf_vector", place)
@@ -96,7 +111,10 @@ def _check_tree(tree: Any, place: str, features: int, leaf_size: int) -> None:
 
 def _check_ranges(tree: Any, fields: dict[str, Any], name: str, place: str) -> list[int]:
     """The sizes of the nodes' parts of a list."""
-    begin, end = (fields[f"{name}_{what}"].astype(np.uint64) for what in ("begin", "end"))
+    begin, end = (fields[f"{name}_{what}"] for what in ("begin", "end"))
+    if not begin.any() and not end.any():
+        return [0]
+    begin, end = begin.astype(np.uint64), end.astype(np.uint64)
     whole = len(_numbers(tree, name))
     _require(bool((begin <= end).all() and (end <= whole).all()), f"{place}: a range beyond {whole} times {name}")
     sizes: list[int] = np.unique(end - begin).tolist()
@@ -117,15 +135,15 @@ def _require(fits: bool, found: str) -> None:
 
 
 def main() -> None:
-    """Check the file that ``argv[1]`` names, in ``argv[2]`` seconds of a processor."""
+    """Check the file that ``argv[1]`` names, in ``argv[2]`` seconds of a processor; ``argv[3]`` is its model_type."""
     file = Path(sys.argv[1])
     limit(file, int(sys.argv[2]))
-    sys.stdout.write(f"{_verdict(file)}\n")
+    sys.stdout.write(f"{_verdict(file, sys.argv[3])}\n")
 
 
-def _verdict(file: Path) -> str:
+def _verdict(file: Path, model_type: str) -> str:
     try:
-        check(file)
+        check(file, model_type)
     except MemoryError:
         return "it asks for far more memory than its size"
     except Exception as error:
