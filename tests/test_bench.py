@@ -240,6 +240,7 @@ def test_the_table_shows_bounds_verdicts_and_failures() -> None:
 # ---- the command
 
 
+@pytest.mark.slow
 def test_unknown_cases_are_named_with_the_known_ones() -> None:
     finished = bench("--only", "mlp,nonsense")
     assert finished.returncode == 2

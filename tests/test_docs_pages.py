@@ -67,6 +67,7 @@ def test_titles_say_what_people_look_for(page: str, word: str) -> None:
     assert word in (ROOT / "docs" / f"{page}.md").read_text().partition("\n")[0]
 
 
+@pytest.mark.slow
 def test_files_that_the_architecture_names_are_there() -> None:
     text = "".join(page.read_text() for page in ARCHITECTURE)
     named = set(FILE.findall(text)) - IN_A_MIRROR

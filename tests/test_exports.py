@@ -70,6 +70,7 @@ def test_errors_cost_no_arrays() -> None:
     assert "numpy" not in loaded
 
 
+@pytest.mark.slow
 def test_a_server_imports_only_what_all_models_need() -> None:
     """These take 5 MiB together, and a server that needs one imports it then."""
     code = f"import sys, naiad.server.server; print(*sorted(set({SPARED}) & set(sys.modules)))"

@@ -254,6 +254,7 @@ def has_code(module: str) -> bool:
     return len(tree(module).body) > (ast.get_docstring(tree(module)) is not None)
 
 
+@pytest.mark.slow
 def test_packages_import_what_they_may() -> None:
     assert [str(i) for i in internal() if not is_allowed(inner(i.importer), inner(i.target))] == []
 
@@ -333,6 +334,7 @@ def test_folders_are_not_too_full() -> None:
     assert {str(folder): count for folder, count in counts.items() if count > MAX_FILES} == {}
 
 
+@pytest.mark.slow
 def test_class_names_are_unique() -> None:
     where: dict[str, list[str]] = defaultdict(list)
     for module in modules():

@@ -200,6 +200,7 @@ def use_archive(archive: Path, temporary: Path, then: str) -> subprocess.Popen[s
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
 
+@pytest.mark.slow
 def test_a_server_s_archives_go_with_it_and_others_are_left_alone(packed: Path, temporary: Path, model: Path) -> None:
     with use_archive(packed, temporary, "wait") as waiting:
         assert waiting.stdout is not None

@@ -150,6 +150,7 @@ def test_a_missing_framework_is_named_with_the_place_where_it_belongs(
     assert text.endswith(f"has no {name}; add {name} to the Python of the parameter 'python': {python}")
 
 
+@pytest.mark.slow
 def test_a_framework_that_cannot_be_imported_is_a_matter_of_the_environment(tmp_path: Path) -> None:
     venv = link_packages(make_venv(tmp_path / "venv", numpy=False), "numpy")
     (packages,) = venv.glob("lib/python*/site-packages")

@@ -113,6 +113,7 @@ def test_models_that_do_not_load_give_the_same_reasons_in_every_way(tmp_path: Pa
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.slow
 def test_a_wrong_value_is_an_error_of_the_model(tmp_path: Path) -> None:
     repository = tmp_path / "models"
     write_onnx(repository, "m", "fibre")

@@ -363,6 +363,7 @@ with running("onnxruntime", context(path), spec(DOUBLE)) as own:
 """
 
 
+@pytest.mark.slow
 def test_the_global_pool_is_made_once_for_all_sessions(tmp_path: Path) -> None:
     # The pool lasts as long as its process, so this one has its own.
     path = onnx_models.double(tmp_path / "m.onnx")

@@ -72,6 +72,7 @@ def test_what_execute_does_wrong_is_told(client: Client, what: int, text: str) -
     assert client.infer("misbehaves", 0)[0, 0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "how"), [(1, "killed by SIGKILL"), (2, "exit code 3"), (3, "killed by SIGSEGV"), (7, "a last word")]
 )
@@ -140,6 +141,7 @@ def test_no_process_outlives_the_server(tmp_path: Path) -> None:
         assert alive == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "text"),
     [

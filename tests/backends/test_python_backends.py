@@ -190,6 +190,7 @@ def checked(path: Path, capsys: pytest.CaptureFixture[str], settings: dict[str, 
     return code, capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_naiad_check_loads_them(repository: Path, backends: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = checked(repository / "twice", capsys, {"": {"backend-directory": str(backends)}})
     assert code == 0, text
@@ -251,6 +252,7 @@ def test_the_settings_of_python_hold_for_python_based_backends(
     assert "python,stub-timeout-seconds=none: expected a whole number" in text
 
 
+@pytest.mark.slow
 def test_a_backend_that_cannot_be_loaded_names_its_file(tmp_path: Path) -> None:
     write_backend(tmp_path / "b", "broken", "raise ImportError('no such library')")
     write_data(tmp_path / "models", "m", f'backend: "broken" {TENSORS}')

@@ -249,6 +249,7 @@ def test_the_calls_of_a_process_that_dies_are_given_up(client: Client) -> None:
     assert ask(client, 2, model="doubles") == [[4]]
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_take_its_responses_is_cut_off(client: Client) -> None:
     def answered() -> int:
         (found,) = client.grpc.get_inference_statistics("repeats").model_stats

@@ -214,6 +214,7 @@ def test_models_that_load_each_other_are_refused(tmp_path: Path, call: str, othe
         assert client.infer("a", 1.0).tolist() == [[2.0]]
 
 
+@pytest.mark.slow
 def test_two_that_load_each_other_at_the_same_time(tmp_path: Path) -> None:
     repository = tmp_path / "models"
     for name, other in (("a", "b"), ("b", "a")):
@@ -224,6 +225,7 @@ def test_two_that_load_each_other_at_the_same_time(tmp_path: Path) -> None:
         assert "Models cannot load or unload themselves or each other while they load" in client.server.log
 
 
+@pytest.mark.slow
 def test_inside_finalize_it_is_refused(repository: Path, tmp_path: Path) -> None:
     note = tmp_path / "note"
     write_python_model(repository, "last", IN_FINALIZE.format(note=note))
@@ -235,6 +237,7 @@ def test_inside_finalize_it_is_refused(repository: Path, tmp_path: Path) -> None
         assert state(client, "doubles") == ("", "")
 
 
+@pytest.mark.slow
 def test_while_completing_it_is_refused(repository: Path, tmp_path: Path) -> None:
     write_python_model(repository, "completes", WHEN_COMPLETING)
     with client_of(repository, tmp_path / "log", *EXPLICIT) as client:

@@ -140,6 +140,7 @@ def test_what_is_no_answer_is_unreadable(value: bytes) -> None:
         unpack(value, SPEC, TERMS)
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=300, deadline=None)
 def test_a_damaged_value_is_unreadable_or_a_whole_answer(data: st.DataObject) -> None:

@@ -128,6 +128,7 @@ def test_the_end_waits_for_no_redis_that_hangs(redis: RedisServer) -> None:
     redis.go_on()
 
 
+@pytest.mark.slow
 def test_a_connection_that_is_lost_does_not_swallow_the_work_of_another(cache: RedisCache, redis: RedisServer) -> None:
     results = Results()
     with redis.client() as client:

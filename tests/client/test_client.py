@@ -177,6 +177,7 @@ def test_errors_have_the_text_of_the_server(url: str, make: Make) -> None:
         assert client.infer("echo_FP32", {"x": X})["y"].tolist() == X.tolist()
 
 
+@pytest.mark.slow
 def test_questions(url: str, make: Make) -> None:
     with make(url) as client:
         assert client.live()

@@ -310,6 +310,7 @@ def test_a_file_without_permission(tmp_path: Path) -> None:
         read_config(ModelSource("m", tmp_path))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(messages(ModelConfig))
 def test_text_round_trip(config: Any) -> None:

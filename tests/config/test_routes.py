@@ -60,6 +60,7 @@ def test_wrong_parameters_are_named(key: str, value: str, text: str) -> None:
         routes_of_parameters({key: value})
 
 
+@pytest.mark.slow
 @given(ROUTES)
 def test_what_is_shown_can_be_sent(routes: Routes) -> None:
     assert changed_by(NO_ROUTES, routes.as_json()) == routes

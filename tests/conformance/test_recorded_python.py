@@ -63,6 +63,7 @@ def test_http_answer_is_the_recorded_one(server: RunningServer, case: dict[str, 
     replay_http.assert_answer(answer, {**ALSO_MEANT, **MEANT}.get(case["name"], case)["expect"])
 
 
+@pytest.mark.slow
 def test_every_meant_difference_is_of_a_recorded_case_and_documented() -> None:
     page = (HERE.parent.parent / "docs" / "compatibility.md").read_text(encoding="utf-8")
     for name, difference in MEANT.items():

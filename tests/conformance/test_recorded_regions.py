@@ -72,6 +72,7 @@ def test_http_answers_are_the_recorded_ones(server: RunningServer, key: str) -> 
             assert found.tolist() == list(range(1, 17))
 
 
+@pytest.mark.slow
 def test_grpc_answers_are_the_recorded_ones(server: RunningServer, key: str) -> None:
     with grpc.insecure_channel(server.grpc_url) as channel:
         for recorded in replay_grpc.load("regions"):

@@ -42,6 +42,7 @@ def test_http_answers_are_the_recorded_ones(server: RunningServer) -> None:
             replay_http.assert_answer(answer, case["expect"])
 
 
+@pytest.mark.slow
 def test_grpc_answers_are_the_recorded_ones(grpc_server: RunningServer) -> None:
     with grpc.insecure_channel(grpc_server.grpc_url) as channel:
         for case in replay_grpc.load("settings"):

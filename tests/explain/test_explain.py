@@ -144,6 +144,7 @@ def test_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: t
     assert words.format(tmp_path) in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_model_of_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It has the origins that its repository gives, and those of a load with another configuration."""
     model(tmp_path / "models" / "echo", IDENTITY)

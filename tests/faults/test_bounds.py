@@ -160,6 +160,7 @@ def test_several_layers_are_not_peeled(server: RunningServer) -> None:
     assert answer.status == 400
 
 
+@pytest.mark.slow
 def test_gzip_of_several_members(server: RunningServer) -> None:
     body = json.dumps(numbers([1, 2, 3])).encode()
 
@@ -349,6 +350,7 @@ def test_large_json_to_generate(server: RunningServer, way: str, count: int) -> 
     assert server.post(f"/v2/models/slow/{way}", {"INPUT0": data, "triton_x": 1}).status == 400
 
 
+@pytest.mark.slow
 def test_a_caller_of_generate_that_leaves(server: RunningServer) -> None:
     body = json.dumps({"INPUT0": list(range(500_000))}).encode()
     for _ in range(3):

@@ -264,6 +264,7 @@ def test_streams_given_up_while_the_window_is_shut_leave_nothing() -> None:
 # Header blocks
 
 
+@pytest.mark.slow
 def test_a_block_without_end() -> None:
     """A flood of CONTINUATION (CVE-2024-27316)."""
 

@@ -227,6 +227,7 @@ def raw(model: str, size: int, *headers: tuple[str, str]) -> bytes:
     return request_bytes("POST", f"/v2/models/{model}/infer", head + bytes(size), [told, *headers])
 
 
+@pytest.mark.slow
 def test_a_body_without_room_is_refused_before_it_is_sent(server: RunningServer) -> None:
     before = refused(server, "bytes")
     with server.connect() as first, server.connect() as second, server.connect() as third:
@@ -245,6 +246,7 @@ def test_a_body_without_room_is_refused_before_it_is_sent(server: RunningServer)
     wait_empty(server)
 
 
+@pytest.mark.slow
 def test_a_single_request_may_be_larger_than_all_together(server: RunningServer) -> None:
     with server.connect() as peer:
         peer.sendall(raw("bytes", 10 * MEGABYTE))
@@ -252,6 +254,7 @@ def test_a_single_request_may_be_larger_than_all_together(server: RunningServer)
     wait_empty(server)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "times"), [(1000, 8), (50_000, 1)])
 def test_texts_count_as_the_memory_that_they_take(server: RunningServer, count: int, times: int) -> None:
     """Few of them become objects, many stay as they came."""
@@ -314,6 +317,7 @@ def test_429_on_demand(tmp_path: Path) -> None:
         server.kill()
 
 
+@pytest.mark.slow
 def test_one_model_that_is_stuck_leaves_room_for_others(tmp_path: Path) -> None:
     options = ("--max-in-flight-requests=8", "--max-in-flight-requests-per-model=3", "--exit-timeout-secs=0")
     with serving(tmp_path / "log", write_models(tmp_path / "models"), *options) as server:

@@ -79,6 +79,7 @@ def test_memory_beyond_the_limit_is_an_error_of_its_request(limited: Client) -> 
     assert {p.pid for p in limited.children()} == before
 
 
+@pytest.mark.slow
 def test_the_end_of_a_process_with_little_memory_says_so(limited: Client) -> None:
     text = act(limited, "os.abort()", "small")
     assert "killed by SIGABRT (memory-limit-mb is 700)" in text

@@ -264,6 +264,7 @@ def _rests(made: list[int]) -> bool:
     return len(made) == before
 
 
+@pytest.mark.slow
 def test_a_stream_that_is_dropped_ends_its_generator(server: Server) -> None:
     ended = threading.Event()
 

@@ -345,6 +345,7 @@ def test_serve_ends_with_a_signal(tmp_path: Path, number: int) -> None:
         process.wait()
 
 
+@pytest.mark.slow
 def test_a_program_that_forgets_to_stop_ends(tmp_path: Path) -> None:
     code = "import naiad; s = naiad.Server(); s.bind('d', lambda x: x); s.start(); print(s.ready())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

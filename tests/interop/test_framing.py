@@ -180,6 +180,7 @@ def test_the_fields_of_an_answer(server: RunningServer) -> None:
 ENCODINGS = {"gzip": gzip.decompress, "deflate": zlib.decompress}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_answers_are_compressed_on_the_wire(compressing: RunningServer, encoding: str) -> None:
     values = np.arange(3000, dtype=np.uint32).view(np.uint8)
@@ -207,6 +208,7 @@ def test_at_least_gzip_is_used(compressing: RunningServer) -> None:
         assert headers_of(peer)["grpc-encoding"] in ENCODINGS
 
 
+@pytest.mark.slow
 def test_the_server_keeps_deadlines_by_itself(server: RunningServer, slow: str) -> None:
     """The peer says when, and then waits; one of its two requests runs, the other waits in the queue."""
     message = floats(slow, 1).SerializeToString()
@@ -221,6 +223,7 @@ def test_the_server_keeps_deadlines_by_itself(server: RunningServer, slow: str) 
         wait_until_idle(server, slow, ran=1)
 
 
+@pytest.mark.slow
 def test_a_connection_that_goes_away_cancels_its_requests(server: RunningServer, slow: str) -> None:
     with Http2Peer(server.grpc) as peer:
         for _ in range(5):

@@ -106,6 +106,7 @@ def test_an_error(server: RunningServer) -> None:
     with_service(server, test)
 
 
+@pytest.mark.slow
 def test_a_thousand_unary_calls_on_one_channel(server: RunningServer) -> None:
     async def test(service: Any) -> None:
         calls = [service.ModelInfer(sum_request(i, 1), timeout=CALL_S) for i in range(STREAMS)]
@@ -115,6 +116,7 @@ def test_a_thousand_unary_calls_on_one_channel(server: RunningServer) -> None:
     with_service(server, test)
 
 
+@pytest.mark.slow
 def test_a_thousand_open_streams_on_one_channel(server: RunningServer) -> None:
     """All are open at once, each has sent a request and got its answer before the first one goes on."""
 
@@ -183,6 +185,7 @@ def test_answers_come_while_the_caller_still_sends(server: RunningServer) -> Non
     with_service(server, test)
 
 
+@pytest.mark.slow
 def test_cancelling_a_task_cancels_its_call(server: RunningServer, slow: str) -> None:
     async def test(service: Any) -> None:
         first = service.ModelInfer(floats(slow, 1), timeout=CALL_S)
@@ -229,6 +232,7 @@ def test_cancelling_streams_with_answers_under_way(server: RunningServer) -> Non
     with_service(server, test)
 
 
+@pytest.mark.slow
 def test_cancelling_a_stream_frees_the_queue(server: RunningServer, slow: str) -> None:
     async def test(service: Any) -> None:
         call = service.ModelStreamInfer(timeout=CALL_S)
@@ -243,6 +247,7 @@ def test_cancelling_a_stream_frees_the_queue(server: RunningServer, slow: str) -
     assert cancelled_in_queue(server, slow) == 9
 
 
+@pytest.mark.slow
 def test_deadlines(server: RunningServer, slow: str) -> None:
     async def test(service: Any) -> None:
         calls = [service.ModelInfer(floats(slow, i), timeout=DELAY_S / 3) for i in range(20)]

@@ -40,6 +40,7 @@ def test_a_deadline_ends_a_running_request(server: RunningServer, service: Any, 
     wait_until_idle(server, slow, ran=1)
 
 
+@pytest.mark.slow
 def test_a_deadline_takes_a_request_out_of_the_queue(server: RunningServer, service: Any, slow: str) -> None:
     first = begin(service, slow)
     second = service.ModelInfer.future(floats(slow, 2), timeout=DELAY_S / 2)
@@ -63,6 +64,7 @@ def test_a_far_deadline(service: Any) -> None:
         assert output(service.ModelInfer(request_for("id_FP32", VALUES["FP32"]), timeout=timeout)).shape == (1, 3)
 
 
+@pytest.mark.slow
 def test_cancelling_takes_requests_out_of_the_queue(server: RunningServer, service: Any, slow: str) -> None:
     first = begin(service, slow)
     others = [service.ModelInfer.future(floats(slow, i), timeout=CALL_S) for i in range(20)]
@@ -87,6 +89,7 @@ def test_cancelling_a_running_request_harms_nobody(server: RunningServer, servic
     assert cancelled_in_queue(server, slow) == 0
 
 
+@pytest.mark.slow
 def test_closing_a_channel_cancels_its_requests(server: RunningServer, slow: str) -> None:
     with channel(server) as kept, channel(server) as closed:
         first = begin(stub(kept), slow)
@@ -100,6 +103,7 @@ def test_closing_a_channel_cancels_its_requests(server: RunningServer, slow: str
     wait_until_idle(server, slow, ran=1)
 
 
+@pytest.mark.slow
 def test_cancelling_a_stream_takes_its_requests_out_of_the_queue(
     server: RunningServer, service: Any, slow: str
 ) -> None:

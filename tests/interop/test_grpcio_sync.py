@@ -370,6 +370,7 @@ def test_answers_only_in_what_the_client_takes(compressing: RunningServer, accep
 # Connecting
 
 
+@pytest.mark.slow
 def test_wait_for_ready_outlasts_the_start(transport: str, tmp_path: Path) -> None:
     write_model(tmp_path / "models", "same", identity("TYPE_FP32", "-1"))
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -72,6 +72,7 @@ def test_health(server: RunningServer) -> None:
         watching.cancel()
 
 
+@pytest.mark.slow
 def test_who_watches_learns_of_the_end(transport: str, tmp_path: Path) -> None:
     write_model(tmp_path / "models", "slow", identity("TYPE_FP32", "-1", delay_ms=100))
     with serving(tmp_path / "log", tmp_path / "models", "--grpc-transport", transport) as server:

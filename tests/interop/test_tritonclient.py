@@ -173,6 +173,7 @@ def test_compression(compressing: RunningServer, compression: str | None) -> Non
         assert same(result.as_numpy("OUTPUT0"), values)
 
 
+@pytest.mark.slow
 def test_client_timeout(server: RunningServer, client: Any, slow: str) -> None:
     with pytest.raises(InferenceServerException) as failure:
         client.infer(slow, vector(1), client_timeout=DELAY_S / 3)
@@ -200,6 +201,7 @@ def test_async_infer_reports_an_error(client: Any) -> None:
     assert error.status() == "StatusCode.NOT_FOUND"
 
 
+@pytest.mark.slow
 def test_async_infer_can_be_cancelled(server: RunningServer, client: Any, slow: str) -> None:
     answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
     calls = []
@@ -265,6 +267,7 @@ def test_stopping_a_stream_waits_for_its_answers(client: Any, answers: Answers, 
     assert [float(answers.get_nowait()[0].as_numpy("OUTPUT0")[0]) for _ in range(2)] == [0, 1]
 
 
+@pytest.mark.slow
 def test_stopping_a_stream_by_cancelling_it(server: RunningServer, client: Any, answers: Answers, slow: str) -> None:
     begin_stream(client, answers)
     for i in range(6):
@@ -275,6 +278,7 @@ def test_stopping_a_stream_by_cancelling_it(server: RunningServer, client: Any, 
     assert cancelled_in_queue(server, slow) == 5
 
 
+@pytest.mark.slow
 def test_the_timeout_of_a_stream(server: RunningServer, client: Any, answers: Answers, slow: str) -> None:
     begin_stream(client, answers, stream_timeout=DELAY_S / 3)
     client.async_stream_infer(slow, vector(1))

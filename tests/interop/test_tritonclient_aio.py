@@ -91,6 +91,7 @@ def test_errors(server: RunningServer) -> None:
     with_client(server, test)
 
 
+@pytest.mark.slow
 def test_timeouts_and_cancelling(server: RunningServer, slow: str) -> None:
     async def test(client: Any) -> None:
         with pytest.raises(InferenceServerException) as failure:
@@ -135,6 +136,7 @@ def test_a_stream(server: RunningServer, compression: str | None) -> None:
     with_client(server, test)
 
 
+@pytest.mark.slow
 def test_cancelling_a_stream(server: RunningServer, slow: str) -> None:
     async def requests() -> AsyncIterator[dict[str, Any]]:
         for i in range(6):

@@ -155,6 +155,7 @@ def test_the_earlier_copy_answers_what_it_took(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
+@pytest.mark.slow
 def test_an_unload_waits_for_what_was_accepted(tmp_path: Path) -> None:
     async def scenario(found: House) -> None:
         found.write("m", SLOW)
@@ -268,6 +269,7 @@ def test_why_a_model_cannot_be_loaded_again_after_its_unload(tmp_path: Path) -> 
     play(tmp_path, scenario)
 
 
+@pytest.mark.slow
 def test_why_a_model_cannot_be_loaded_again_while_its_unload_ends(tmp_path: Path) -> None:
     async def scenario(found: House) -> None:
         found.write("m", SLOW)
@@ -347,6 +349,7 @@ def test_outside_of_explicit_mode_all_is_refused(tmp_path: Path) -> None:
     play(tmp_path, scenario, is_explicit=False)
 
 
+@pytest.mark.slow
 def test_loads_and_an_unload_at_once_end_in_a_sane_state(tmp_path: Path) -> None:
     async def scenario(found: House) -> None:
         found.write("m", LATE)
@@ -360,6 +363,7 @@ def test_loads_and_an_unload_at_once_end_in_a_sane_state(tmp_path: Path) -> None
     play(tmp_path, scenario)
 
 
+@pytest.mark.slow
 def test_as_many_load_together_as_there_are_threads(tmp_path: Path) -> None:
     async def scenario(found: House) -> None:
         for name in "abcd":

@@ -148,6 +148,7 @@ def test_what_is_remembered_of_ensembles_that_callers_make_up_is_bounded(tmp_pat
     play(tmp_path, scenario)
 
 
+@pytest.mark.slow
 def test_a_name_is_not_forgotten_while_its_load_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strays, "MAX_UNKNOWN", 4)
     config = (AS_JSON % 1)[:-1] + f', "parameters": {{"memory.bytes": {{"string_value": "{60 * GB}"}}}}}}'

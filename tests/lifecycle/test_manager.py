@@ -125,6 +125,7 @@ def test_one_version_that_fails_leaves_the_others(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_models_load_side_by_side(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "naiad")
     for i in range(4):
@@ -268,6 +269,7 @@ def test_cores_are_counted_or_given() -> None:
     assert LoadSettings(settings).usable_cores >= 1
 
 
+@pytest.mark.slow
 def test_the_end_comes_while_a_version_is_loaded_beside_another_that_did_not_change(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

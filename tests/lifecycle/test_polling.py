@@ -271,6 +271,7 @@ def test_one_model_that_loads_for_long_does_not_hold_others_up(tmp_path: Path) -
     run(test())
 
 
+@pytest.mark.slow
 def test_a_change_that_finds_too_many_earlier_copies_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -155,6 +155,7 @@ def test_an_agent_that_does_not_come_back(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_a_reload_begins_before_the_earlier_copy_ends(tmp_path: Path) -> None:
     async def test() -> None:
         async with house(tmp_path) as found:

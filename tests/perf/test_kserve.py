@@ -146,6 +146,7 @@ def test_sequences_begin_end_and_keep_their_order(server: RunningServer, tmp_pat
         assert level.merged.sequences >= 24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_sequences_of_random_data(server: RunningServer, protocol: str) -> None:
     words = ("--sequence-length", 5, "--sequence-id-range", "7:30", "--concurrency-range", 4, *windows(200))
@@ -239,6 +240,7 @@ def test_usage_of_the_server_by_its_metrics_and_by_its_pid(server: RunningServer
         assert usage.source in (url, f"pid {server.process.pid}")
 
 
+@pytest.mark.slow
 def test_the_client_says_how_busy_it_is(server: RunningServer) -> None:
     client = measure_level("-m", "id", *windows(300), *target(server, "grpc")).merged.client
     assert 0 < client.cpu_cores <= 1.1
@@ -313,6 +315,7 @@ def test_an_export_of_expected_outputs_as_json(server: RunningServer, tmp_path: 
     assert exported(tmp_path, "-m", "slow", *words) == [{"in": rows[0], "out": [{"OUTPUT0": [1, 2, 3, 4]}]}] * 2
 
 
+@pytest.mark.slow
 def test_the_report_of_the_command(server: RunningServer) -> None:
     code, out, errors = run_command("-m", "id", "--concurrency-range=1:2", *windows(100), *target(server, "http"))
     assert code == 0, errors

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import mmap
 import os
 import sys
 import threading
@@ -83,11 +85,14 @@ def test_memory_is_bound_to_the_node_for_the_block() -> None:
 
 def _policies() -> bool:
     """Whether memory that this thread allocates now is bound to a node."""
-    import mmap
-
     with mmap.mmap(-1, 1 << 20) as memory:
         memory.write(b"x" * (1 << 20))
-        return "bind:" in Path("/proc/thread-self/numa_maps").read_text()
+        first = ctypes.c_char.from_buffer(memory)
+        address = ctypes.addressof(first)
+        del first
+        # Other memory of this process may have policies of its own.
+        lines = [line.split() for line in Path("/proc/thread-self/numa_maps").read_text().splitlines()]
+        return max((int(line[0], 16), line[1]) for line in lines if int(line[0], 16) <= address)[1].startswith("bind:")
 
 
 @needs_nodes

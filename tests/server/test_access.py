@@ -281,6 +281,7 @@ def test_keys_of_the_environment(tmp_path: Path, models: Path) -> None:
         assert server.request("POST", "/v2/repository/index", b"", [bearer("one")]).status == 403
 
 
+@pytest.mark.slow
 def test_keys_and_restrictions_together(tmp_path: Path, models: Path) -> None:
     options = ("--api-key", f"a infer {hashed('one')}", "--http-restricted-api=inference:k=v")
     with serving(tmp_path / "log", models, *options) as server:

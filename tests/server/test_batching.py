@@ -355,6 +355,7 @@ def test_a_request_that_does_not_fit_hurts_nobody(caller: Caller) -> None:
         assert answer["Y"].tolist() == (value + 1).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "graph", "problem"),
     [

@@ -142,6 +142,7 @@ def test_binary_and_json_tensors_in_one_request(client: Any) -> None:
     assert [o["name"] for o in answer.get_response()["outputs"]] == ["X", "Y"]
 
 
+@pytest.mark.slow
 def test_many_requests_at_once(server: RunningServer) -> None:
     with triton.InferenceServerClient(server.url, concurrency=8) as client:
         pending = []

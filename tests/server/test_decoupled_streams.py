@@ -273,6 +273,7 @@ def test_many_requests_of_a_stream_each_in_its_own_order(client: Client) -> None
         assert found == {str(n): list(range(100, 110)) for n in range(20)}
 
 
+@pytest.mark.slow
 def test_a_request_waits_for_the_one_that_keeps_the_instance_busy(client: Client) -> None:
     with stream(client) as asked:
         asked.ask("repeat", repeated(1, 0, wait_ms=600), request_id="busy", end=False)
@@ -538,6 +539,7 @@ def end_of(client: Client, tag: int) -> str:
     return file.read_text() if file.exists() else ""
 
 
+@pytest.mark.slow
 def test_a_python_model_waits_for_a_slow_caller(client: Client) -> None:
     blocks, tag = 500, 1
     server = client.server
@@ -567,6 +569,7 @@ def test_a_python_model_waits_for_a_slow_caller(client: Client) -> None:
     wait_until(lambda: end_of(client, tag) == "all", WAIT_S, "the model is done")
 
 
+@pytest.mark.slow
 def test_the_main_thread_of_a_python_model_waits_for_a_while_only(client: Client) -> None:
     with client.server.connect() as deaf:
         body = json.dumps({"X": [400, 0, 2]}).encode()

@@ -126,6 +126,7 @@ def test_labels_of_an_ensemble_come_before_those_of_its_members(server: RunningS
     assert best(server, "pair") == best(server, "outer") == ["7:1:two", "6:2"]
 
 
+@pytest.mark.slow
 def test_an_ensemble_goes_and_comes_with_a_member(server: RunningServer) -> None:
     load(server, "outer")
     unload(server, "other")
@@ -182,6 +183,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_an_ensemble_that_cannot_run_is_refused(server: RunningServer, repository: Path, name: str) -> None:
     steps, text = REFUSED[name]
@@ -193,6 +195,7 @@ def test_an_ensemble_that_cannot_run_is_refused(server: RunningServer, repositor
     assert server.infer("bad", ROW).status == 404
 
 
+@pytest.mark.slow
 def test_ensembles_of_each_other_are_refused(server: RunningServer, repository: Path) -> None:
     write_ensemble(repository, "one", step("two", {"IN": "IN"}, {"OUT": "OUT"}))
     write_ensemble(repository, "two", step("one", {"IN": "IN"}, {"OUT": "OUT"}))
@@ -252,6 +255,7 @@ def identity_as_json(data_type: str = "TYPE_INT32", max_batch_size: int = 8) -> 
     )
 
 
+@pytest.mark.slow
 def test_a_member_that_fits_no_more_takes_its_ensemble_along(server: RunningServer) -> None:
     load(server, "pair")
     assert load(server, "other", config=identity_as_json("TYPE_FP32")).status == 200
@@ -260,6 +264,7 @@ def test_a_member_that_fits_no_more_takes_its_ensemble_along(server: RunningServ
     assert server.get("/v2/health/ready").status == 400
 
 
+@pytest.mark.slow
 def test_a_load_without_a_change_leaves_an_ensemble_as_its_members_left_it(
     server: RunningServer, repository: Path
 ) -> None:
@@ -456,6 +461,7 @@ def test_ten_thousand_requests_leave_nothing_behind(server: RunningServer) -> No
 # Requests in shared memory, and traces
 
 
+@pytest.mark.slow
 def test_tensors_in_shared_memory(server: RunningServer) -> None:
     import tritonclient.utils.shared_memory as shm
 
@@ -477,6 +483,7 @@ def test_tensors_in_shared_memory(server: RunningServer) -> None:
         shm.destroy_shared_memory_region(handle)
 
 
+@pytest.mark.slow
 def test_steps_are_traced_as_children(tmp_path: Path, repository: Path) -> None:
     file = tmp_path / "trace.json"
     options = (

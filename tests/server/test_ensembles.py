@@ -268,6 +268,7 @@ def test_responses_meet_what_the_request_brought(server: RunningServer) -> None:
     assert _stream(server, "with_start", 4) == [{"OUT": [n + 4], "FIRST": [4]} for n in range(4)]
 
 
+@pytest.mark.slow
 def test_responses_that_come_too_fast_end_their_request_alone(server: RunningServer) -> None:
     found: queue.Queue[Any] = queue.Queue()
     given = tritonclient.grpc.InferInput("IN", [1], "INT32")
@@ -292,6 +293,7 @@ def test_events_over_http(server: RunningServer) -> None:
 # The page
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_works(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "ensembles.md").read_text(encoding="utf-8")
     serve, ask_it = re.findall(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)

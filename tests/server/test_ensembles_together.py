@@ -272,6 +272,7 @@ class TritonPythonModel:
 # Names and versions
 
 
+@pytest.mark.slow
 def test_members_of_the_own_namespace_come_first(tmp_path: Path) -> None:
     for repository, dims in (("first", "3"), ("second", "4")):
         write_model(tmp_path / repository, "same", identity(dims=dims, max_batch_size=8))

@@ -97,6 +97,7 @@ def test_connections_end_in_order(tmp_path: Path, models: Path, authority: Autho
         assert "eof_received" not in server.log
 
 
+@pytest.mark.slow
 def test_clients_have_to_show_a_certificate(tmp_path: Path, models: Path, authority: Authority) -> None:
     known, unknown = authority.issue("client"), new_authority(tmp_path, "stranger").issue("unknown")
     options = (*files_of(authority.issue("server")), "--http-root-cert", authority.root)
@@ -108,6 +109,7 @@ def test_clients_have_to_show_a_certificate(tmp_path: Path, models: Path, author
         assert "Traceback" not in server.log
 
 
+@pytest.mark.slow
 def test_grpc_on_the_encrypted_http_port(tmp_path: Path, models: Path, authority: Authority) -> None:
     options = (*files_of(authority.issue("server")), "--http-port-serves-grpc=true", "--allow-grpc=false")
     with serving(tmp_path / "log", models, *options) as server:
@@ -118,6 +120,7 @@ def test_grpc_on_the_encrypted_http_port(tmp_path: Path, models: Path, authority
         assert "Traceback" not in server.log
 
 
+@pytest.mark.slow
 def test_files_that_cannot_be_used(tmp_path: Path, models: Path, authority: Authority) -> None:
     one, two = authority.issue("one"), authority.issue("two")
     files = ("--http-server-cert", one.cert, "--http-server-key", two.key)

@@ -63,6 +63,7 @@ def test_levels_and_format_take_effect_at_once(server: RunningServer) -> None:
     assert line[4] == line[7] == "-" and line[19:22] == "Z I"
 
 
+@pytest.mark.slow
 def test_the_verbose_level_starts_and_ends_the_lines_about_requests(server: RunningServer) -> None:
     """Also on a connection whose heads are known already."""
     with tritonclient.http.InferenceServerClient(server.url) as client:

@@ -460,6 +460,7 @@ def test_models_in_one_process_hold_a_part_of_it_each(tmp_path: Path) -> None:
         assert held(server, "one") == held(server, "two") < 0.75 * alone
 
 
+@pytest.mark.slow
 def test_the_index_says_why_a_model_was_unloaded(tmp_path: Path) -> None:
     for name in ("a", "b"):
         sized(tmp_path / "models", name, 60 * MB)

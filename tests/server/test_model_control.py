@@ -120,6 +120,7 @@ def test_a_model_that_is_put_into_the_repository_later(client: Any, server: Runn
     assert client.is_model_ready("third")
 
 
+@pytest.mark.slow
 def test_a_configuration_and_files(client: Any, server: RunningServer) -> None:
     client.load_model("first", config=json.dumps({**CONFIG, "max_batch_size": 3}))
     assert server.get("/v2/models/first/config").json()["max_batch_size"] == 3
@@ -135,6 +136,7 @@ def test_a_configuration_and_files(client: Any, server: RunningServer) -> None:
     assert client.is_model_ready("first")
 
 
+@pytest.mark.slow
 def test_a_reload_that_fails(client: Any, server: RunningServer, repository: Path) -> None:
     (repository / "first" / "config.pbtxt").write_text(identity().replace('"identity"', '"nonsense"'))
     with pytest.raises(InferenceServerException, match="load failed for model 'first'"):
@@ -149,6 +151,7 @@ def test_a_reload_that_fails(client: Any, server: RunningServer, repository: Pat
 # HTTP
 
 
+@pytest.mark.slow
 def test_answers_over_http(server: RunningServer) -> None:
     answer = server.request("POST", "/v2/repository/models/second/load", b"")
     assert (answer.status, answer.headers["content-type"], answer.body) == (200, "application/json", b"")
@@ -179,6 +182,7 @@ def test_bodies_over_http(unchanged: RunningServer, verb: str, body: bytes, stat
     assert text in answer.body.decode()
 
 
+@pytest.mark.slow
 def test_in_the_other_mode_both_are_refused(repository: Path, tmp_path: Path) -> None:
     with serving(tmp_path / "log", repository) as server:
         for verb in ("load", "unload"):
@@ -269,6 +273,7 @@ def test_no_request_fails_while_its_model_is_loaded_anew(repository: Path, tmp_p
         wait_until(lambda: server.log.count("successfully unloaded 'busy'") == 10, 5, "earlier copies end")
 
 
+@pytest.mark.slow
 def test_over_the_other_transport(repository: Path, tmp_path: Path) -> None:
     with (
         serving(tmp_path / "log", repository, EXPLICIT, "--grpc-transport=grpcio") as server,

@@ -123,6 +123,7 @@ def test_polling_follows_all_namespaces(repositories: tuple[Path, Path], tmp_pat
         assert ("both", "second") in ready(server)
 
 
+@pytest.mark.slow
 def test_one_that_is_broken_does_not_stand_in_the_way(repositories: tuple[Path, Path], tmp_path: Path) -> None:
     (repositories[0] / "both" / "config.pbtxt").write_text("nonsense {")
     with serving(tmp_path / "log", *options(repositories), "--exit-on-error=false") as server:

@@ -92,6 +92,7 @@ def test_iso_lines_in_a_file(tmp_path: Path) -> None:
     assert "192.0.2.1" in lines[-1]
 
 
+@pytest.mark.slow
 def test_metrics_can_be_off(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     with serving(tmp_path / "log", tmp_path / "models", "--allow-metrics=false") as server:
@@ -100,6 +101,7 @@ def test_metrics_can_be_off(tmp_path: Path) -> None:
         assert server.get("/metrics").status == 404
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "gone"),
     [
@@ -115,6 +117,7 @@ def test_parts_of_the_metrics_can_be_off(tmp_path: Path, option: str, gone: str)
     assert "nv_inference_request_success" in names
 
 
+@pytest.mark.slow
 def test_metrics_and_http_on_ipv6(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     options = ("--http-address", "ipv6:[::1]", "--http-port", "0", "--metrics-port", "0", "--grpc-port", "0")

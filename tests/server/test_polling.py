@@ -163,6 +163,7 @@ def test_a_load_that_fails_is_tried_again(tmp_path: Path, count: int, code: int)
     assert f"could not load 'code' version 1, {count} more tries, the next in 0.1 s: " in log
 
 
+@pytest.mark.slow
 def test_a_wrong_configuration_is_not_tried_again(tmp_path: Path) -> None:
     write_model(tmp_path / "models", "bad", identity(max_batch_size=-1))
     code, log = run_to_end(tmp_path / "log", tmp_path / "models", "--model-load-retry-count=50")
@@ -187,6 +188,7 @@ def with_agent(says: str) -> str:
     return identity(extra=f"model_repository_agents {{ {agent} }}")
 
 
+@pytest.mark.slow
 def test_agents_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "agents" / "mine").mkdir(parents=True)
     (tmp_path / "agents" / "mine" / "agent.py").write_text(AGENT)

@@ -134,6 +134,7 @@ def test_a_server_answers_while_it_fetches_and_stops_at_once(s3: S3, tmp_path: P
         server.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "words"),
     [("nosuch", "holds nothing: is the path right"), ("../x", "expected a path without them")],
@@ -146,6 +147,7 @@ def test_a_repository_that_is_none(s3: S3, tmp_path: Path, path: str, words: str
     assert "Traceback" not in log
 
 
+@pytest.mark.slow
 def test_one_broken_model_does_not_keep_the_others_away(s3: S3, tmp_path: Path) -> None:
     put_model(s3, "good")
     put_model(s3, "bad")

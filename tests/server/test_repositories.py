@@ -130,6 +130,7 @@ def test_a_failed_model_ends_the_server(tmp_path: Path) -> None:
     assert "Traceback" not in log
 
 
+@pytest.mark.slow
 def test_readiness_can_be_lenient(tmp_path: Path) -> None:
     write_model(tmp_path / "models", "bad", 'backend: "nosuch"')
     options = ("--exit-on-error=false", "--strict-readiness=false")
@@ -138,6 +139,7 @@ def test_readiness_can_be_lenient(tmp_path: Path) -> None:
         assert server.get("/v2/models/bad/ready").status == 400
 
 
+@pytest.mark.slow
 def test_a_bare_model_file(tmp_path: Path) -> None:
     onnx.save(onnx.parser.parse_model(SUM_AND_DIFFERENCE), tmp_path / "sums.onnx")
     with serving(tmp_path / "log", tmp_path / "sums.onnx") as server:
@@ -148,6 +150,7 @@ def test_a_bare_model_file(tmp_path: Path) -> None:
         assert answer.json()["outputs"][0]["data"] == [2 * i for i in range(16)]
 
 
+@pytest.mark.slow
 def test_positional_repository_and_model_folder(tmp_path: Path) -> None:
     write_model(tmp_path / "models", "one", identity())
     alone = write_model(tmp_path / "elsewhere", "two", identity())
@@ -167,6 +170,7 @@ def test_no_model_at_all(tmp_path: Path) -> None:
         assert f"no model is served: found none in '{tmp_path}/models', expected a folder for each" in server.log
 
 
+@pytest.mark.slow
 def test_an_ensemble_without_a_version_folder(tmp_path: Path) -> None:
     write_model(tmp_path / "models", "m", identity(max_batch_size=8))
     folder = write_ensemble(tmp_path / "models", "e", step("m", *I_TO_O))
@@ -202,6 +206,7 @@ def test_an_unreadable_folder(tmp_path: Path) -> None:
         closed.chmod(0o755)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -223,6 +228,7 @@ def test_paths_that_cannot_be_served(tmp_path: Path, arguments: list[str], text:
     assert "Traceback" not in log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["none", "poll", "explicit"])
 def test_a_missing_repository_without_exit_on_error(tmp_path: Path, mode: str) -> None:
     write_model(tmp_path / "models", "good", identity())

@@ -330,6 +330,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["doubles", "batched"])
 def test_memory_that_is_truncated_all_the_time_hurts_nobody_else(
     server: RunningServer, caller: Caller, model: str
@@ -678,6 +679,7 @@ def test_many_rounds_leave_nothing_open(server: RunningServer, caller: Caller) -
         assert all(now.num_fds() <= then + 3 for now, then in zip(processes, before, strict=True))
 
 
+@pytest.mark.slow
 def test_it_is_off_unless_allowed(tmp_path: Path) -> None:
     write_model(tmp_path / "models", "same", identity("TYPE_FP32"))
     disabled = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."

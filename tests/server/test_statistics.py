@@ -94,6 +94,7 @@ def test_a_request_that_is_given_up_in_the_queue_counts_once(server: RunningServ
     assert failures(server, "waits") == {"OTHER": 0, "REJECTED": 0, "CANCELED": 1, "BACKEND": 0}
 
 
+@pytest.mark.slow
 def test_waiting_is_queue_time_and_running_is_not(server: RunningServer, client: Any) -> None:
     """Two at once on one instance: the second waits for as long as the first one runs."""
     done: list[object] = []

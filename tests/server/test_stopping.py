@@ -135,6 +135,7 @@ def test_sigterm_while_loading(tmp_path: Path) -> None:
         server.kill()
 
 
+@pytest.mark.slow
 def test_a_closed_standard_output_ends_nothing(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     write_model(tmp_path / "models", "same", identity())
@@ -154,6 +155,7 @@ def test_a_closed_standard_output_ends_nothing(tmp_path: Path) -> None:
         server.kill()
 
 
+@pytest.mark.slow
 def test_a_log_file_in_place_of_the_streams(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     log = tmp_path / "naiad.log"

@@ -109,6 +109,7 @@ def test_traces_of_the_command_line_are_whole_when_the_server_ends(tmp_path: Pat
     assert [t["timestamps"] for t in found] == [OF_HTTP, OF_HTTP, OF_GRPC, FAILED]
 
 
+@pytest.mark.slow
 def test_numbered_files_are_complete_while_the_server_runs(traced: RunningServer, tmp_path: Path) -> None:
     set_trace(traced, trace_level=["TIMESTAMPS"], trace_rate="1", log_frequency="2")
     for _ in range(5):
@@ -118,6 +119,7 @@ def test_numbered_files_are_complete_while_the_server_runs(traced: RunningServer
     assert not (tmp_path / "trace").exists()
 
 
+@pytest.mark.slow
 def test_a_count_runs_down_and_can_be_set_again(traced: RunningServer, tmp_path: Path) -> None:
     set_trace(traced, trace_level=["TIMESTAMPS"], trace_rate="1", trace_count="3")
     for left in (2, 1, 0, 0):
@@ -313,6 +315,7 @@ def test_requests_that_are_answered_from_the_cache_are_traced(tmp_path: Path) ->
     assert {shown for _, _, shown, _, _ in tensors(tmp_path / "trace")} == {"7"}
 
 
+@pytest.mark.slow
 def test_large_tensors_are_shortened(traced: RunningServer, tmp_path: Path) -> None:
     set_trace(traced, trace_level=["TENSORS"], trace_rate="1")
     with tritonclient.http.InferenceServerClient(traced.url) as client:
@@ -325,6 +328,7 @@ def test_large_tensors_are_shortened(traced: RunningServer, tmp_path: Path) -> N
         assert shape == "100000"
 
 
+@pytest.mark.slow
 def test_a_model_that_is_loaded_anew_is_traced_as_before(tmp_path: Path, models: Path) -> None:
     settings = ("--model-control-mode=explicit", "--load-model=*", f"--trace-config=triton,file={tmp_path / 'trace'}")
     with serving(tmp_path / "log", models, *settings) as server:
@@ -368,6 +372,7 @@ def test_a_refused_change_changes_nothing(
     assert unchanged.get("/v2/trace/setting").json() == before
 
 
+@pytest.mark.slow
 def test_a_level_needs_a_file(tmp_path: Path, models: Path) -> None:
     with serving(tmp_path / "log", models) as server:
         answer = server.post("/v2/trace/setting", {"trace_level": ["TIMESTAMPS"]})

@@ -319,6 +319,7 @@ def test_wrong_routes_in_a_configuration_are_refused_with_their_name(running: Ru
     assert "parameter 'route.split' has \"1:many\", expected version:weight" in answer.error
 
 
+@pytest.mark.slow
 def test_a_version_that_goes_leaves_the_split_and_comes_back(tmp_path: Path) -> None:
     folder = tmp_path / "models"
     model = write_onnx(folder, "scales", 3)

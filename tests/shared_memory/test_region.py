@@ -74,6 +74,7 @@ def test_keys_of_processes_of_models(slashes: str) -> None:
     assert str(refused.value) == f"{text} 'triton_python_backend_shm_region_'"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shape", [(0, SIZE + 1), (1, SIZE), (SIZE, 1), (0, 0), (2**64 - 1, 2), (0, 2**64 - 1), (-1, 8)]
 )

@@ -29,12 +29,14 @@ def test_a_model_is_written_and_served(tmp_path: Path) -> None:
     assert server.process.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     code, log = run_to_end(tmp_path / "log", "--model-repository", tmp_path / "nothing")
     assert code != 0
     assert "nothing" in log
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_fails_the_block(tmp_path: Path) -> None:
     with (
         pytest.raises(ServerStateError, match="ended with"),

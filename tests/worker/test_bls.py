@@ -95,6 +95,7 @@ return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array(values))])]
         answer_hundred(child)
 
 
+@pytest.mark.slow
 def test_calls_from_many_threads(tmp_path: Path) -> None:
     execute = """
 from concurrent.futures import ThreadPoolExecutor
@@ -218,6 +219,7 @@ return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([total]))])]
         assert child.released == [7]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["initialize", "finalize"])
 def test_calls_are_for_execute(tmp_path: Path, where: str) -> None:
     source = f"""

@@ -92,6 +92,7 @@ def test_the_main_thread_waits_for_as_long_as_it_is_told(tmp_path: Path) -> None
             pass
 
 
+@pytest.mark.slow
 def test_a_loop_does_not_wait(tmp_path: Path) -> None:
     model = write_execute(tmp_path, "")
     model.write_text(

@@ -147,6 +147,7 @@ def test_reading_holes_takes_no_memory(file: Path, opened: Regions) -> None:
     assert np.array_equal(opened.read((1, 0, SIZE // 2)), CONTENT[: SIZE // 2])
 
 
+@pytest.mark.slow
 def test_a_file_that_is_truncated_all_the_time(file: Path, opened: Regions) -> None:
     """From several threads, while another process shortens the file and writes it again: right or refused."""
     source = "import os, sys\nfd = os.open(sys.argv[1], os.O_RDWR)\ndata = os.pread(fd, 1 << 30, 0)\n"

@@ -89,6 +89,7 @@ def test_missing_values_go_where_the_library_sends_them(tmp_path: Path) -> None:
     assert_equal(answer(tmp_path / "model.txt", tensors(FEATURES), rows), other.predict(rows))
 
 
+@pytest.mark.slow
 def test_the_legacy_format_of_xgboost(tmp_path: Path) -> None:
     file = tmp_path / "xgboost.model"
     file.write_bytes(zlib.decompress(base64.b85decode(LEGACY)))

@@ -98,6 +98,7 @@ def test_trees_that_lead_nowhere(tmp_path: Path, whole: Path, field: str, index:
     assert text.endswith("save or copy it again, or correct model_type")
 
 
+@pytest.mark.slow
 def test_a_count_that_asks_for_all_memory(tmp_path: Path, whole: Path) -> None:
     content = bytearray(whole.read_bytes())
     # The count of trees follows the version and two types.
@@ -107,6 +108,7 @@ def test_a_count_that_asks_for_all_memory(tmp_path: Path, whole: Path) -> None:
     assert f"treelite cannot read {path} as a treelite checkpoint: " in refusal(path, tensors(FEATURES, 3))
 
 
+@pytest.mark.slow
 def test_a_program_that_dies_is_an_error_of_the_load(
     tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

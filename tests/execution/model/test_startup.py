@@ -144,6 +144,7 @@ def test_nothing_is_left_of_a_start_that_failed(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.slow
 def test_an_instance_that_dies_while_others_start_gets_no_request(tmp_path: Path) -> None:
     dies = """
     def initialize(self, args):

@@ -160,6 +160,7 @@ def test_what_cannot_be_sent_is_an_error_of_its_request(repository: Path, way: s
     play(repository, test)
 
 
+@pytest.mark.slow
 def test_large_tensors_and_many_shapes(repository: Path, way: str) -> None:
     write_rowdy(repository, way, more=BATCHING)
 
@@ -200,6 +201,7 @@ def test_any_id_will_do(repository: Path, way: str) -> None:
 # Processes
 
 
+@pytest.mark.slow
 def test_every_instance_has_a_process_of_its_own(repository: Path) -> None:
     write_rowdy(repository, "process", config=CONFIG.replace("count: 1", "count: 3"))
 
@@ -223,6 +225,7 @@ def test_a_shared_process_is_one_for_all_instances_of_several_models(repository:
     play(repository, test)
 
 
+@pytest.mark.slow
 def test_groups_have_a_shared_process_each(repository: Path) -> None:
     for name, way in (("a", "shared:one"), ("b", "shared:one"), ("c", "shared:two"), ("d", "shared")):
         write_rowdy(repository, way, name)
@@ -234,6 +237,7 @@ def test_groups_have_a_shared_process_each(repository: Path) -> None:
     play(repository, test)
 
 
+@pytest.mark.slow
 def test_a_shared_process_ends_with_its_last_instance(repository: Path) -> None:
     write_rowdy(repository, "shared", "a", parameter("megabytes", 100))
     write_rowdy(repository, "shared", "b")
@@ -251,6 +255,7 @@ def test_a_shared_process_ends_with_its_last_instance(repository: Path) -> None:
     play(repository, test)
 
 
+@pytest.mark.slow
 def test_what_a_backend_logs_and_prints_reaches_the_log(
     repository: Path, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -268,6 +273,7 @@ def test_what_a_backend_logs_and_prints_reaches_the_log(
 # Death
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "how"), [(CRASH, "SIGSEGV"), (EXIT, "exit code 3"), (ABORT, "SIGABRT"), (LAST_WORD, "a last word")]
 )
@@ -287,6 +293,7 @@ def test_a_crash_stays_in_the_process(repository: Path, way: str, what: int, how
     play(repository, test)
 
 
+@pytest.mark.slow
 def test_a_killed_process_fails_what_it_held_and_comes_back(repository: Path, way: str) -> None:
     write_rowdy(repository, way, more=BATCHING)
 

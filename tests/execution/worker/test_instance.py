@@ -171,6 +171,7 @@ def test_killed_and_back(tmp_path: Path) -> None:
     play(tmp_path, test)
 
 
+@pytest.mark.slow
 def test_forked_grandchild_keeps_the_pipe(tmp_path: Path) -> None:
     """The child dies; a program that it started lives on and prints for ever."""
 
@@ -195,6 +196,7 @@ def test_last_words_without_newline(tmp_path: Path) -> None:
     play(tmp_path, test, "def execute(self, requests):\n    sys.stderr.write('last words')\n    os._exit(3)\n")
 
 
+@pytest.mark.slow
 def test_unsent_descriptors_are_closed(tmp_path: Path) -> None:
     async def test(model: Any) -> None:
         before = len(open_files())
@@ -301,6 +303,7 @@ def test_refused_batch_leaves_the_channel_whole(tmp_path: Path, monkeypatch: pyt
     play(tmp_path, test, more=BATCHING)
 
 
+@pytest.mark.slow
 def test_unload_while_starting_again(tmp_path: Path) -> None:
     """The end does not wait for a model that takes long to start again."""
     begun = 0.0
@@ -359,6 +362,7 @@ def test_segments_come_back(tmp_path: Path) -> None:
     play(tmp_path, test)
 
 
+@pytest.mark.slow
 def test_kill_during_load_of_many(tmp_path: Path) -> None:
     """One of several instances cannot start: nothing is left."""
     methods = (

@@ -165,6 +165,7 @@ def test_a_response_that_cannot_be_sent_ends_its_request(tmp_path: Path) -> None
     play(tmp_path, test, NO_MEMORY.format(name="FrameBody", rest=rest), DECOUPLED)
 
 
+@pytest.mark.slow
 def test_a_request_that_is_given_back_for_ever_ends_when_its_caller_gives_up(tmp_path: Path) -> None:
     async def test(model: Any) -> None:
         submit(model, caller := Caller(1))
@@ -311,6 +312,7 @@ def test_a_model_that_does_not_read_its_answers_does_not_hold_up_the_loop(tmp_pa
     run(main())
 
 
+@pytest.mark.slow
 def test_what_was_asked_before_a_model_was_ready_is_answered_after(tmp_path: Path) -> None:
     async def test(model: Any) -> None:
         async def answered() -> float:

@@ -215,6 +215,7 @@ def test_a_process_that_leaves_answers_what_it_holds(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_an_instance_that_leaves_ends_with_its_last_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waits = """
         def execute(self, requests):
@@ -268,6 +269,7 @@ GATED = """
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_ended_while_others_came_serves_when_it_is_warm_again(tmp_path: Path) -> None:
     async def test() -> None:
         async with python_model(tmp_path, GATED.replace("FOLDER", repr(str(tmp_path))), sample(), 1) as (found, model):
@@ -297,6 +299,7 @@ def test_a_process_that_ended_while_others_came_serves_when_it_is_warm_again(tmp
     run(test())
 
 
+@pytest.mark.slow
 def test_a_new_process_that_fails_changes_nothing(tmp_path: Path) -> None:
     fails = """
         def initialize(self, args):
@@ -371,6 +374,7 @@ def test_an_unload_while_an_instance_leaves(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_the_server_ends_while_instances_come(tmp_path: Path) -> None:
     slow = """
         def initialize(self, args):
@@ -393,6 +397,7 @@ def test_the_server_ends_while_instances_come(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_framework_in_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     install(tmp_path / "code", monkeypatch)

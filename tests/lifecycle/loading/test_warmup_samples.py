@@ -456,6 +456,7 @@ def test_a_failed_sample_closes_the_instances_in_threads(tmp_path: Path) -> None
 # Automatic
 
 
+@pytest.mark.slow
 def test_automatic_samples_follow_the_signature(tmp_path: Path) -> None:
     more = """dynamic_batching { preferred_batch_size: [ 2, 4 ] }
         input [{ name: "t" data_type: TYPE_STRING dims: [ -1, 2 ] }, { name: "o" data_type: TYPE_INT8 dims: [ 1 ]
@@ -561,6 +562,7 @@ ONCE = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("methods", [ONCE, LONG], ids=["fails", "unloaded meanwhile"])
 def test_a_process_that_does_not_get_warm_again(tmp_path: Path, caplog: pytest.LogCaptureFixture, methods: str) -> None:
     write_model(tmp_path, methods, sample(count=1 if methods is ONCE else 3))

@@ -48,6 +48,7 @@ def test_each_turn_has_everything_that_was_said_before(tmp_path: Path, stream: t
     assert window.responses == (12 if stream else 6)
 
 
+@pytest.mark.slow
 def test_turns_rest_and_sessions_take_turns(tmp_path: Path) -> None:
     file = sessions(tmp_path, dict.fromkeys("abcd", 3), delay_ms=60)
     with text_peer("history", first_ms=10) as address:
@@ -73,6 +74,7 @@ def test_a_turn_that_fails_ends_its_session(tmp_path: Path) -> None:
     assert window.errors == {("HTTP 404", "The model `other` does not exist"): 1}
 
 
+@pytest.mark.slow
 def test_what_is_no_chat_of_sessions_is_refused(tmp_path: Path) -> None:
     file = sessions(tmp_path, {"a": 1, "b": 1})
     with text_peer() as address:

@@ -94,6 +94,7 @@ def test_a_sweep_has_each_value_once() -> None:
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(st.lists(WORDS, max_size=8))
 def test_any_words_are_settings_or_a_refusal(words: list[str]) -> None:

@@ -233,6 +233,7 @@ def test_a_server_that_asks_for_a_new_connection_loses_nothing() -> None:
         assert server.connections > 5
 
 
+@pytest.mark.slow
 def test_an_open_loop_goes_on_when_further_connections_are_refused() -> None:
     """A connection has 16 calls. Those that need another one fail until the first ones are answered, 0.3 s later."""
     held: list[int] = []

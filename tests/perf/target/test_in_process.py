@@ -83,11 +83,13 @@ def test_outputs_are_compared(models: Path, tmp_path: Path) -> None:
     assert "OUTPUT0" in message
 
 
+@pytest.mark.slow
 def test_texts_come_back(models: Path, tmp_path: Path) -> None:
     file = data(tmp_path, {"INPUT0": ["one", ""]}, expected=[{"OUTPUT0": ["one", ""]}])
     assert level_of(models, "texts", "--input-data", file).merged.requests == 40
 
 
+@pytest.mark.slow
 def test_requests_in_flight_share_batches(models: Path) -> None:
     window = level_of(models, "batched", "--concurrency-range", 8, requests=80).merged
     assert window.server is not None
@@ -95,6 +97,7 @@ def test_requests_in_flight_share_batches(models: Path) -> None:
     assert window.server.executions <= 40
 
 
+@pytest.mark.slow
 def test_the_rows_of_a_request_count(models: Path) -> None:
     level = level_of(models, "at_once", "-b", 4)
     assert level.merged.server is not None
@@ -128,6 +131,7 @@ def test_time_windows_end(models: Path) -> None:
     assert all(window.requests for window in level.windows)
 
 
+@pytest.mark.slow
 def test_a_sequence_keeps_its_order(models: Path, tmp_path: Path) -> None:
     steps = [[{"INPUT": {"content": [value], "shape": [1]}} for value in values] for values in ([1, 2, 3], [10, 20])]
     totals = [[{"OUTPUT": {"content": [value], "shape": [1]}} for value in values] for values in ([1, 3, 6], [10, 30])]
@@ -137,6 +141,7 @@ def test_a_sequence_keeps_its_order(models: Path, tmp_path: Path) -> None:
     assert window.sequences >= 18
 
 
+@pytest.mark.slow
 def test_every_response_of_a_decoupled_model(models: Path, tmp_path: Path) -> None:
     file = data(tmp_path, {"IN": [7, 8, 9], "DELAY": [0, 0, 0], "WAIT": [0]})
     window = level_of(
@@ -146,17 +151,20 @@ def test_every_response_of_a_decoupled_model(models: Path, tmp_path: Path) -> No
     assert (window.first_response.count, window.between_responses.count) == (40, 80)
 
 
+@pytest.mark.slow
 def test_a_decoupled_model_needs_streaming(models: Path) -> None:
     with pytest.raises(PerfOptionError, match=r"Decoupled models must be run with .*--streaming"):
         level_of(models, "repeat", "--shape", "IN:3", "--shape", "DELAY:3")
 
 
+@pytest.mark.slow
 def test_an_ensemble_with_its_members(models: Path) -> None:
     window = level_of(models, "both", "--shape", "IN:2").merged
     assert window.server is not None
     assert [(part.model, part.inferences) for part in window.server.composing] == [("at_once", 40), ("batched", 40)]
 
 
+@pytest.mark.slow
 def test_errors_of_the_model_have_their_cause(models: Path, tmp_path: Path) -> None:
     file = data(tmp_path, {"index": [0]}, {"index": [9]})
     window = level_of(models, "look_up", "--input-data", file).merged
@@ -166,6 +174,7 @@ def test_errors_of_the_model_have_their_cause(models: Path, tmp_path: Path) -> N
     assert "indices element out of data bounds, idx=9" in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "words", "error", "match"),
     [
@@ -184,6 +193,7 @@ def test_what_cannot_be_measured(
         level_of(models, model, *words)
 
 
+@pytest.mark.slow
 def test_an_export_has_what_came_back(models: Path, tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     words = ("--input-data", data(tmp_path, {"INPUT0": ["ab", "c"]}), "--request-count", 3)
@@ -236,6 +246,7 @@ def test_interrupting_prints_what_there_is(models: Path) -> None:
     assert "Traceback" not in errors
 
 
+@pytest.mark.slow
 def test_what_no_network_takes_is_not_called_network(models: Path) -> None:
     result = level_of(models, "at_once", "--concurrency-range", 8, requests=400)
     found = latency_parts(result.merged)
@@ -246,6 +257,7 @@ def test_what_no_network_takes_is_not_called_network(models: Path) -> None:
     assert largest.name != "network"
 
 
+@pytest.mark.slow
 def test_what_a_second_instance_gains_is_said(models: Path) -> None:
     report = measure(*options(models, "pair"), "--concurrency-range", "1:4:3", *windows(150))
     assert report.instances == 2

@@ -242,6 +242,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         yield running
 
 
+@pytest.mark.slow
 def test_generate_stream(server: RunningServer, tmp_path: Path) -> None:
     file = data(tmp_path, {"IN": [1, 2, 3], "DELAY": [0, 5, 5], "WAIT": 0})
     words = ("--endpoint", "v2/models/repeat/generate_stream", "--streaming")

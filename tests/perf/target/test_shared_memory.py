@@ -185,6 +185,7 @@ def test_a_name_that_is_taken(server: RunningServer, protocol: str) -> None:
     assert left_behind() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_server_that_takes_no_regions(models: Path, tmp_path: Path, protocol: str) -> None:
     with (
@@ -196,6 +197,7 @@ def test_a_server_that_takes_no_regions(models: Path, tmp_path: Path, protocol: 
     assert left_behind() == []
 
 
+@pytest.mark.slow
 def test_a_server_that_is_gone_at_the_end(models: Path, tmp_path: Path) -> None:
     with (
         serving(tmp_path / "log", "--model-repository", models, "--allow-client-shm=true") as running,

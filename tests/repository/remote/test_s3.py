@@ -110,6 +110,7 @@ class TestMirroring:
         assert mirror_all(s3.uri(), mirror) == first
         assert "serving what the mirror" in caplog.text
 
+    @pytest.mark.slow
     def test_a_model_that_was_never_whole_is_an_error_without_the_store(self, s3: S3, mirror: Path) -> None:
         put_model(s3, "one")
         put_model(s3, "two")
@@ -178,6 +179,7 @@ class TestMirroring:
         s3.put("repository/other/config.pbtxt", "x")
         assert list(mirror_all(s3.uri(), mirror)) == ["m"]
 
+    @pytest.mark.slow
     def test_the_folder_of_one_model_as_an_argument(self, s3: S3, mirror: Path) -> None:
         put_model(s3, "m")
         put_model(s3, "n")
@@ -199,6 +201,7 @@ class TestMirroring:
         with pytest.raises(ModelLoadError, match="model appears in two or more repositories"):
             both.obtain("m")
 
+    @pytest.mark.slow
     def test_a_store_that_is_gone_does_not_keep_a_local_model_away(
         self, unreachable: str, mirror: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -246,6 +249,7 @@ class TestFaults:
             mirror_all(s3.uri(), mirror)
         assert s3.asked_keys().count("repo/m/1/big") >= ATTEMPTS
 
+    @pytest.mark.slow
     def test_a_transfer_goes_on_where_it_was_cut_off(self, s3: S3, mirror: Path) -> None:
         body = content(4 * PART, 6)
         put_model(s3, "m", {"1/big": body})
@@ -286,6 +290,7 @@ class TestFaults:
         assert files(mirror_all(s3.uri(), mirror)["m"])["1/big"] == body
         assert [asked.range for asked in s3.asked if asked.key.endswith("big")] == [last]
 
+    @pytest.mark.slow
     def test_an_object_that_changes_while_it_is_fetched(self, s3: S3, mirror: Path) -> None:
         put_model(s3, "m", {"1/big": content(3 * PART, 8)})
         newer = content(3 * PART, 9)
@@ -370,6 +375,7 @@ class TestFaults:
         with pytest.raises(StoreError, match=r"'m/1' of .* is both a file and a folder"):
             mirror_all(s3.uri(), mirror)
 
+    @pytest.mark.slow
     def test_a_disk_that_is_full(self, s3: S3, tmp_path: Path) -> None:
         small = tmp_path / "small"
         small.mkdir()

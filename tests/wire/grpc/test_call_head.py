@@ -113,6 +113,7 @@ def test_all_fields_are_metadata() -> None:
     assert head.metadata == {"content-type": "application/grpc", "x-a": "b", "key-bin": "AA=="}
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.sampled_from(["grpc-timeout", "grpc-encoding", "grpc-accept-encoding", "content-type"]), st.text()

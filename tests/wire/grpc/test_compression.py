@@ -113,6 +113,7 @@ def test_the_other_encoding_is_refused(encoding: str) -> None:
         decompress(compress((b"x" * 100,), other, 5), encoding, 1000)
 
 
+@pytest.mark.slow
 def test_time_grows_with_the_size_and_not_with_its_square() -> None:
     body = os.urandom(16 * MEGABYTE)
     packed = compress((body,), "gzip", 1)

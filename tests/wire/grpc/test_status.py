@@ -40,6 +40,7 @@ def test_how_texts_are_written(text: str, encoded: bytes) -> None:
     assert encode_text(text) == encoded
 
 
+@pytest.mark.slow
 @given(st.integers(0, 3 * MAX_TEXT_BYTES), st.sampled_from(["x", "%", "\u00e9", "\u2603", "\U0001f600", "a\u2603"]))
 def test_long_texts_are_cut_between_characters(length: int, unit: str) -> None:
     text = unit * length

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hpack import Decoder, Encoder
 from hpack.exceptions import HPACKError
 from hypothesis import given
@@ -48,6 +49,7 @@ def test_blocks_of_encoders(fields: list[tuple[str, str]], huffman: bool) -> Non
             assert found == wanted
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=80))
 def test_any_bytes(block: bytes) -> None:
     _, decoder, known = primed()

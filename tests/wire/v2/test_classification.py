@@ -48,6 +48,7 @@ def test_the_first_of_equal_values_comes_first_and_nan_last() -> None:
     assert texts(np.zeros(1000, np.int8), 2) == [b"0:0", b"0:1"]
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=40), st.integers(1, 45))
 def test_they_are_those_of_a_stable_sort(values: list[int], count: int) -> None:

@@ -373,6 +373,7 @@ JSON = st.recursive(
 KEYS = ["id", "parameters", "inputs", "outputs", "name", "shape", "datatype", "data", "binary_data_size"]
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         JSON | st.just("FP32") | st.just([2]),

@@ -73,6 +73,7 @@ def assert_agrees(raw: bytes) -> None:
     assert whole == described or str(whole) == str(described)
 
 
+@pytest.mark.slow
 @given(requests(), st.randoms(use_true_random=False))
 def test_spoilt_requests_are_read_as_protobuf_reads_them(message: Any, random: Any) -> None:
     assert_agrees(spoil(message.SerializeToString(), random))
@@ -157,6 +158,7 @@ def outputs(draw: st.DrawFn) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     return arrays, dtypes
 
 
+@pytest.mark.slow
 @given(outputs(), st.text(max_size=200))
 def test_answers_are_what_protobuf_would_read(found: Any, request_id: str) -> None:
     arrays, dtypes = found

@@ -106,6 +106,7 @@ def any_output(draw: st.DrawFn) -> OutputPart:
     return OutputPart(draw(st.text('XYé"', min_size=1, max_size=3)), dtype, array, binary)
 
 
+@pytest.mark.slow
 @given(st.lists(any_output(), max_size=4))
 def test_what_the_json_says_is_what_follows(outputs: list[OutputPart]) -> None:
     answer = encode_response("m", 1, "i", outputs)

@@ -376,6 +376,7 @@ def test_a_full_transport_stops_reading_and_is_filled_again() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_a_transport_that_fills_in_the_middle_of_an_answer() -> None:
     async def test() -> None:
         peer = RawPeer()

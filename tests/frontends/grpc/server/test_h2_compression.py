@@ -97,6 +97,7 @@ def test_compressed_requests_that_are_damaged(size: int) -> None:
     run(test())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [900_000, 300 * MEGABYTE])
 def test_compressed_requests_that_grow_too_large(size: int) -> None:
     async def test() -> None:
@@ -112,6 +113,7 @@ def test_compressed_requests_that_grow_too_large(size: int) -> None:
     run(test())
 
 
+@pytest.mark.slow
 @GIVING_UP
 def test_giving_up_while_a_message_is_being_decompressed(give_up: Callable[[RawPeer], None]) -> None:
     async def test() -> None:

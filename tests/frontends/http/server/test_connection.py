@@ -530,6 +530,7 @@ async def trickle(server: Server, client: Client, bytes_per_s: int, seconds: int
         server.pass_time(1)
 
 
+@pytest.mark.slow
 def test_a_body_may_take_long_while_it_keeps_its_rate(loop: str) -> None:
     async def test() -> None:
         async with serving() as server:
