@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.machinery
 import os
 import subprocess
 import sys
@@ -25,7 +25,7 @@ NAMES = ("tritonserver", "perf_analyzer", "model-analyzer", "naiad-compat")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        any(importlib.util.find_spec(module) is None for module in ("hatchling", "pip")),
+        any(importlib.machinery.PathFinder.find_spec(module) is None for module in ("hatchling", "pip")),
         reason="building the package needs pip and hatchling",
     ),
 ]
