@@ -27,8 +27,12 @@ class ServerAddress:
 
     def unreachable(self, error: OSError | None, *, was_sent: bool) -> ConnectionFailedError:
         """The error for a connection that failed, or was closed before the response."""
-        cause = "the server closed the connection before its response" if error is None else str(error)
-        return ConnectionFailedError(f"{self.authority}: {cause}", was_sent=was_sent)
+        if error is None:
+            cause = "the server closed the connection before its response"
+        else:
+            cause = error.strerror or str(error)
+        place = self.authority if was_sent or error is None else f"cannot connect to {self.authority}"
+        return ConnectionFailedError(f"{place}: {cause}", was_sent=was_sent)
 
     def too_late(self, timeout_s: float) -> DeadlineExceededError:
         """The error for a response that did not come in time."""

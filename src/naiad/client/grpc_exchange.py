@@ -6,20 +6,19 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import unquote
 
-from hpack import Decoder, Encoder
+from hpack import Encoder
 from hpack.exceptions import HPACKError
 
-from naiad.bounded_dict import BoundedDict
 from naiad.client.errors import ConnectionFailedError
 from naiad.client.grpc_messages import GrpcResponse
 from naiad.client.protocol import Parts
 from naiad.wire.grpc.paths import INFERENCE, path
 from naiad.wire.http2 import frames
 from naiad.wire.http2.frames import Http2ErrorCode, Setting
+from naiad.wire.http2.response_blocks import ResponseBlocks
 
 _HEAD: Final = frames.FRAME_HEAD_BYTES
 _REFILL_BYTES: Final = 1 << 29
-_MAX_BLOCKS: Final = 64
 _TABLE_BYTES: Final = 4096
 _IS_INDEXED: Final = 0x80
 _HELLO: Final = (
@@ -55,9 +54,7 @@ class GrpcExchange:
         self._message: list[bytes] = []
         self._fields: dict[str, str] = {}
         self._is_leaving = self._is_greeted = False
-        self._decoder = Decoder()
-        self._decoder.max_allowed_table_size = 0
-        self._blocks: dict[bytes, dict[str, str]] = BoundedDict(_MAX_BLOCKS)
+        self._blocks = ResponseBlocks()
 
     # Sending
 
@@ -146,11 +143,11 @@ class GrpcExchange:
         if kind == frames.DATA:
             self._consume(len(payload))
             if stream == self._stream:
-                self._message.append(_without_padding(payload, flags))
+                self._message.append(frames.without_padding(payload, flags))
         elif kind == frames.HEADERS:
             if not flags & frames.END_HEADERS:
                 raise ValueError("a block of headers in several frames")
-            fields = self._decoded(_without_padding(payload, flags))
+            fields = self._blocks.fields(frames.without_padding(payload, flags))
             if stream == self._stream:
                 self._fields = self._fields | fields
                 if flags & frames.END_STREAM:
@@ -160,14 +157,6 @@ class GrpcExchange:
         else:
             self._control(kind, flags, stream, payload)
         return None
-
-    def _decoded(self, block: bytes) -> dict[str, str]:
-        found = self._blocks.get(block)
-        if found is None:
-            pairs = self._decoder.decode(block, raw=True)
-            found = {bytes(k).decode("latin-1"): bytes(v).decode("latin-1") for k, v in pairs}
-            self._blocks[block] = found
-        return found
 
     def _response(self) -> GrpcResponse:
         fields = self._fields
@@ -219,11 +208,3 @@ class GrpcExchange:
         name = Http2ErrorCode(code).name if code in Http2ErrorCode.__members__.values() else f"the code {code}"
         was_sent = code != Http2ErrorCode.REFUSED_STREAM
         raise ConnectionFailedError(f"the server reset the call with {name}", was_sent=was_sent)
-
-
-def _without_padding(payload: bytes, flags: int) -> bytes:
-    if not flags & (frames.PADDED | frames.HAS_PRIORITY):
-        return payload
-    padding = payload[0] if flags & frames.PADDED else 0
-    begin = bool(flags & frames.PADDED) + (5 if flags & frames.HAS_PRIORITY else 0)
-    return payload[begin : len(payload) - padding]

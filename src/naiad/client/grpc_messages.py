@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -18,16 +17,14 @@ from naiad.errors import InvalidArgumentError
 from naiad.tensor.dtypes import BY_WIRE, DataType
 from naiad.wire.grpc.messages import PREFIX_BYTES, prefix
 from naiad.wire.grpc.status import Status
-from naiad.wire.proto_fields import field, field_head, read_varint, varint
+from naiad.wire.proto_fields import field, read_varint, varint
+from naiad.wire.v2.parameters import parameter_entry
 
 PACKAGE: Final = "inference"
 # Fields of ModelInferRequest, ModelInferResponse, their tensors and parameters (grpc_service.proto).
 _MODEL, _VERSION, _ID, _PARAMETERS, _INPUTS, _OUTPUTS = range(1, 7)
 _NAME, _DATATYPE, _SHAPE = 1, 2, 3
-_KEY, _VALUE = 1, 2
-_BOOL, _INT64, _STRING, _DOUBLE = 1, 2, 3, 4
 _RAW_TAG: Final = 6 << 3 | 2
-_MASK: Final = 2**64 - 1
 _MAX_LAYOUTS: Final = 1024
 _MAX_LAYOUT_BYTES: Final = 4096
 _HTTP_STATUS: Final = {1: 499, 3: 400, 4: 504, 5: 404, 6: 409, 7: 403, 8: 429, 12: 501, 14: 503, 16: 401}
@@ -73,18 +70,13 @@ def _packed(shape: tuple[int, ...]) -> bytes:
 
 
 def _parameter(name: str, value: Any) -> bytes:
-    choice: bytes
-    if isinstance(value, bool):
-        choice = varint(_BOOL << 3) + varint(value)
-    elif isinstance(value, int):
-        choice = varint(_INT64 << 3) + varint(value & _MASK)
-    elif isinstance(value, str):
-        choice = field_head(_STRING, len(value.encode())) + value.encode()
-    elif isinstance(value, float):
-        choice = varint(_DOUBLE << 3 | 1) + struct.pack("<d", value)
-    else:
-        raise InvalidArgumentError(f"the parameter '{name}' is {value!r}, expected a bool, a number or a string")
-    return field(_PARAMETERS, field(_KEY, name.encode()) + field_head(_VALUE, len(choice)) + choice)
+    found = parameter_entry(name, value)
+    if found is None:
+        raise InvalidArgumentError(
+            f"the parameter '{name}' is {repr(value)[:80]}, expected a bool, a string of Unicode "
+            "characters or a number of 64 bits"
+        )
+    return found
 
 
 # Responses

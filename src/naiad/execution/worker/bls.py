@@ -152,6 +152,7 @@ class BlsCalls:
         try:
             called = self._read(payload)
         except Exception:
+            # The model's process wrote it, and the loop serves other models.
             self._fail(number)
             return
         self._begin(number, called)

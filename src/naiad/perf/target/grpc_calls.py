@@ -128,13 +128,9 @@ class GrpcCallsChannel(GrpcClientConnection):
             self._end(stream, now, ("bad response", "the call ended without a status"))
 
     def _fields(self, stream: int, block: bytes, now: int, *, ends: bool) -> None:
+        fields = self._blocks.fields(block)
         if not ends:
-            if block not in self._blocks:
-                self.decoded(block)
             return
-        fields = self._blocks.get(block)
-        if fields is None:
-            fields = self.decoded(block)
         if fields.get("grpc-status") == OK_STATUS:
             self._end(stream, now, None)
         else:

@@ -8,20 +8,19 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from hpack import Decoder, Encoder
+from hpack import Encoder
 from hpack.exceptions import HPACKError
 
-from naiad.bounded_dict import BoundedDict
 from naiad.perf.target.address import Address, cause_of
 from naiad.perf.target.protocol import Place, Poller, ResponseListener
 from naiad.perf.target.socket_channel import SocketChannel
 from naiad.wire.http2 import frames
+from naiad.wire.http2.response_blocks import ResponseBlocks
 
 PREFIX_BYTES: Final = 5
 _HEAD: Final = frames.FRAME_HEAD_BYTES
 _TABLE_BYTES: Final = 4096
 _REFILL_BYTES: Final = 1 << 29
-_MAX_BLOCKS: Final = 256
 _HELLO: Final = (
     frames.PREFACE
     + frames.encode_settings(
@@ -81,9 +80,7 @@ class GrpcClientConnection(SocketChannel):
         self._consumed = 0
         self._is_leaving = False
         self._farewell = ""
-        self._decoder = Decoder()
-        self._decoder.max_allowed_table_size = 0
-        self._blocks: dict[bytes, dict[str, str]] = BoundedDict(_MAX_BLOCKS)
+        self._blocks = ResponseBlocks()
         self._first_block = self._block = b""
 
     def connect(self) -> None:
@@ -260,17 +257,8 @@ class GrpcClientConnection(SocketChannel):
                 frames.Http2ErrorCode.INTERNAL_ERROR, "a block of headers in several frames"
             )
         if flags & (frames.PADDED | frames.HAS_PRIORITY):
-            payload = _without_padding(payload, flags)
+            payload = frames.without_padding(payload, flags)
         self._fields(stream, payload, now, ends=bool(flags & frames.END_STREAM))
-
-    def decoded(self, block: bytes) -> dict[str, str]:
-        """The fields of a block by name."""
-        found = self._blocks.get(block)
-        if found is None:
-            pairs = self._decoder.decode(block, raw=True)
-            found = {bytes(k).decode("latin-1"): bytes(v).decode("latin-1") for k, v in pairs}
-            self._blocks[block] = found
-        return found
 
     def _control(self, kind: int, flags: int, stream: int, payload: bytes, now: int) -> None:
         if kind == frames.WINDOW_UPDATE:
@@ -377,13 +365,6 @@ class GrpcClientConnection(SocketChannel):
 
     def _reset(self, stream: int, code: int, now: int) -> None:
         raise NotImplementedError
-
-
-def _without_padding(payload: bytes, flags: int) -> bytes:
-    start = bool(flags & frames.PADDED)
-    padding = payload[0] if start else 0
-    begin = start + (5 if flags & frames.HAS_PRIORITY else 0)
-    return payload[begin : len(payload) - padding]
 
 
 def _code_name(code: int) -> str:

@@ -17,16 +17,14 @@ from naiad.wire.compression import compress
 from naiad.wire.grpc.messages import prefix
 from naiad.wire.http2 import frames
 from naiad.wire.proto_fields import field, field_head, varint
+from naiad.wire.v2.parameters import parameter_entry
 
 _LEVEL: Final = 6
 _MAX_IDS: Final = 1024
-_MASK: Final = 2**64 - 1
 # Fields of ModelInferRequest, its tensors and its parameters (the protocol's grpc_service.proto).
 _MODEL, _VERSION, _PARAMETERS, _INPUTS, _OUTPUTS, _RAW = 1, 2, 4, 5, 6, 7
 _NAME, _DATATYPE, _SHAPE = 1, 2, 3
 _INPUT_PARAMETERS, _OUTPUT_PARAMETERS = 4, 2
-_KEY, _VALUE = 1, 2
-_BOOL, _INT64, _STRING, _DOUBLE = 1, 2, 3, 4
 _data_head = struct.Struct(">IB")
 
 
@@ -178,18 +176,13 @@ def parameter_field(name: str, value: Any, number: int = _PARAMETERS) -> bytes:
     Raises:
         TargetError: the protocol has no parameters of that type.
     """
-    choice: bytes
-    if isinstance(value, bool):
-        choice = varint(_BOOL << 3) + varint(value)
-    elif isinstance(value, int):
-        choice = varint(_INT64 << 3) + varint(value & _MASK)
-    elif isinstance(value, str):
-        choice = field_head(_STRING, len(value.encode())) + value.encode()
-    elif isinstance(value, float):
-        choice = varint(_DOUBLE << 3 | 1) + struct.pack("<d", value)
-    else:
-        raise TargetError(f"the request parameter '{name}' is {value!r}, expected a bool, a number or a string")
-    return field(number, field(_KEY, name.encode()) + field_head(_VALUE, len(choice)) + choice)
+    found = parameter_entry(name, value, number)
+    if found is None:
+        raise TargetError(
+            f"the request parameter '{name}' is {repr(value)[:80]}, expected a bool, a string of Unicode "
+            "characters or a number of 64 bits"
+        )
+    return found
 
 
 _PLACES: Final = {

@@ -184,7 +184,7 @@ class GrpcStreamsChannel(GrpcClientConnection):
         place.received = b""
 
     def _fields(self, stream: int, block: bytes, now: int, *, ends: bool) -> None:
-        fields = self.decoded(block)
+        fields = self._blocks.fields(block)
         if ends:
             self._ended(stream, now, problem_of(fields))
 

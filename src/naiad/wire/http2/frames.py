@@ -117,6 +117,15 @@ def _check_setting(key: int, value: int) -> None:
         raise Http2ConnectionError(Http2ErrorCode.PROTOCOL_ERROR, f"SETTINGS_ENABLE_PUSH of {value}")
 
 
+def without_padding(payload: bytes, flags: int) -> bytes:
+    """The content of a DATA or HEADERS frame, whose padding and priority are of no use to a client."""
+    if not flags & (PADDED | HAS_PRIORITY):
+        return payload
+    padding = payload[0] if flags & PADDED else 0
+    begin = bool(flags & PADDED) + (5 if flags & HAS_PRIORITY else 0)
+    return payload[begin : len(payload) - padding]
+
+
 def encode_window_update(stream_id: int, increment: int) -> bytes:
     """A WINDOW_UPDATE frame; stream 0 is the connection."""
     return _WINDOW_UPDATE.pack(4 << 8 | WINDOW_UPDATE, 0, stream_id, increment)

@@ -1,4 +1,4 @@
-"""The parameters of a model's response, as JSON and as protobuf.
+"""Parameters, as JSON and as protobuf: those of a model's response, and single ones of a client's request.
 
 Source: protocol sections "Inference Response JSON Object" and ``InferParameter``; places as recorded.
 """
@@ -67,14 +67,25 @@ def parameter_fields(parameters: Parameters) -> bytes:
 
 def parameter_field(name: str, value: ParameterValue) -> bytes:
     """One entry of that field; errors as there."""
+    found = parameter_entry(name, value)
+    if found is None:
+        raise _refused(name, value)
+    return found
+
+
+def parameter_entry(name: str, value: object, number: int = _PARAMETERS) -> bytes | None:
+    """One entry of the map of ``InferParameter`` that is the field ``number`` of its message.
+
+    None for a value that an ``InferParameter`` cannot hold.
+    """
     try:
-        held = _held(name, value)
-        return field(_PARAMETERS, field(1, name.encode()) + field_head(2, len(held)) + held)
+        held = _held(value)
+        return None if held is None else field(number, field(1, name.encode()) + field_head(2, len(held)) + held)
     except UnicodeEncodeError:
-        raise _refused(name, value) from None
+        return None
 
 
-def _held(name: str, value: ParameterValue) -> bytes:
+def _held(value: object) -> bytes | None:
     """The one field of an ``InferParameter``."""
     # A bool is also an int, so it comes first.
     if isinstance(value, bool):
@@ -88,7 +99,7 @@ def _held(name: str, value: ParameterValue) -> bytes:
         return field_head(3, len(raw)) + raw
     if isinstance(value, float):
         return b"\x21" + _double.pack(value)
-    raise _refused(name, value)
+    return None
 
 
 def _refused(name: str, value: object) -> BackendError:
