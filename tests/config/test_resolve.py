@@ -12,6 +12,7 @@ from naiad.config.read import read_config
 from naiad.config.resolve import finish, prepare
 from naiad.config.source import ModelSource
 from naiad.config.spec import AcceleratorSpec, BatchingSpec, InstanceGroupSpec
+from naiad.gpus.usable import UsableGpus
 
 FULL = """\
 max_batch_size: 8
@@ -147,6 +148,8 @@ def test_a_runtime_that_is_another_library(tmp_path: Path, config: str) -> None:
 
 def test_gpus(tmp_path: Path) -> None:
     model = source(tmp_path, "instance_group { count: 2 kind: KIND_GPU }")
-    assert finish(prepare(model, 1), gpu_count=2).instance_groups[0].gpus == (0, 1)
+    (group,) = finish(prepare(model, 1, gpus=lambda: UsableGpus((0, 1)))).instance_groups
+    # ``count`` is per GPU.
+    assert group.gpus == (0, 1) and group.count == 4 and [group.gpu(i) for i in range(4)] == [0, 1, 0, 1]
     with pytest.raises(ConfigProblemsError, match="no GPUs are available"):
         finish(prepare(model, 1))

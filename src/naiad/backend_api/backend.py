@@ -125,6 +125,13 @@ class Backend(ABC):
         """
         return
 
+    def uses_gpus(self) -> bool:
+        """Whether its framework, as it is installed, runs on the GPUs of this machine: KIND_AUTO is then a GPU.
+
+        Called where there is one, before the configuration is completed.
+        """
+        return False
+
     @abstractmethod
     def start(self, spec: ModelSpec) -> None:
         """Load the model and check that ``spec`` fits it.

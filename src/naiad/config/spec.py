@@ -155,9 +155,10 @@ class SequenceSpec:
 
 @dataclass(frozen=True, slots=True)
 class InstanceGroupSpec:
-    """One ``instance_group`` entry after normalisation: ``count`` instances (per GPU for KIND_GPU).
+    """One ``instance_group`` entry after normalisation: ``count`` instances, on all of its ``gpus`` together.
 
-    ``host_policy`` is "" for that of the device.
+    Instance ``i`` is on the GPU ``gpus[i % len(gpus)]``. ``host_policy`` is "" for that of the device. ``profile`` has
+    the optimisation profiles of a TensorRT plan that the instances use, empty for the first.
     """
 
     name: str
@@ -167,6 +168,14 @@ class InstanceGroupSpec:
     passive: bool = False
     rate_limiter: RateLimiterSpec = NO_LIMITS
     host_policy: str = ""
+    profile: tuple[str, ...] = ()
+
+    def gpu(self, index: int) -> int | None:
+        """The number of the GPU of the ``index``-th instance, None for one that is on none."""
+        if self.kind != "KIND_GPU":
+            return None
+        gpus = self.gpus or (0,)
+        return gpus[index % len(gpus)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,13 @@ class TensorFlowBackend(Backend):
         self._settings = GraphSettings()
         self._plan: FeedPlan | None = None
 
+    def uses_gpus(self) -> bool:
+        """Whether the installed TensorFlow finds a GPU."""
+        prepare_framework()
+        import tensorflow as tf
+
+        return bool(tf.config.list_physical_devices("GPU"))
+
     def complete(self, config: Any) -> None:
         """Fill the configuration in from the signature of a SavedModel. A GraphDef has none: it is refused without
         inputs and outputs, with those that it seems to have.
@@ -196,10 +203,8 @@ def _device(group: InstanceGroupSpec, index: int) -> str | None:
     """Where the operators of an instance run; None leaves it to the model (KIND_MODEL)."""
     if group.kind == "KIND_MODEL":
         return None
-    if group.kind != "KIND_GPU":
-        return CPU
-    gpus = group.gpus or (0,)
-    return f"/gpu:{gpus[index % len(gpus)]}"
+    gpu = group.gpu(index)
+    return CPU if gpu is None else f"/gpu:{gpu}"
 
 
 def _check_platform(spec: ModelSpec) -> None:

@@ -32,6 +32,7 @@ class ModelSeries:
 
     ``is_cached``: its responses may come from the response cache.
     ``namespace`` is that of the model with ``--model-namespacing``.
+    ``gpu_uuid`` is the GPU of all its instances, "" where they are on several or on none.
     """
 
     model: str
@@ -40,6 +41,7 @@ class ModelSeries:
     statistics: ModelStatistics
     is_cached: bool = False
     namespace: str = ""
+    gpu_uuid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +300,8 @@ def _model_labels(item: ModelSeries) -> Labels:
     # The reference puts "_" before tags, too; no tag can then replace a label of the server.
     tags = {"_" + _NOT_IN_A_NAME.sub("_", key): value for key, value in item.tags.items()}
     namespace = {"namespace": item.namespace} if item.namespace else {}
-    return {**tags, "model": item.model, **namespace, "version": str(item.version)}
+    gpu = {"gpu_uuid": item.gpu_uuid} if item.gpu_uuid else {}
+    return {**tags, **gpu, "model": item.model, **namespace, "version": str(item.version)}
 
 
 def _written(labels: Labels) -> str:
