@@ -70,7 +70,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("execution.model_directory", "request", "scheduling", "telemetry", "tensor"),
     ),
     # Frameworks know each other by name alone, through the registry.
-    "backends.registry": ("backend_api", "backends.python", "config"),
+    "backends.registry": ("backend_api", "backends.python", "config", "gpus.driver"),
     "backends.placement": (
         *("backend_api", "backends.environments", "backends.out_of_process", "backends.registry"),
         *("backends.shared", "config", "execution.worker"),
@@ -83,6 +83,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "backends.onnx": ("backend_api", "backends.shared", "config", "processes", "tensor"),
     "backends.openvino": ("backend_api", "backends.shared", "config", "processes", "tensor"),
     "backends.tensorflow": ("backend_api", "backends.shared", "config", "processes", "tensor"),
+    "backends.tensorrt": ("backend_api", "backends.shared", "config", "gpus.pinned", "tensor"),
     "backends.torch": ("backend_api", "backends.shared", "config", "processes", "tensor"),
     "backends.python": (
         *("backend_api", "backends.environments", "backends.shared", "config", "execution.worker", "processes"),

@@ -17,7 +17,7 @@ from naiad.errors import ConfigError
 
 ONE_RESPONSE = frozenset(
     {"dyna_sequence", "fil", "identity", "implicit_state", "keras", "onnxruntime", "openvino", "pytorch", "sequence"}
-    | {"tensorflow"}
+    | {"tensorflow", "tensorrt"}
 )
 """The backends of Naiad whose models send one response for each request. Those of other names are Python-based."""
 OWN_BACKENDS = ONE_RESPONSE | {"iterative_sequence", "python", "repeat", "square"}

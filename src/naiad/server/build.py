@@ -257,6 +257,7 @@ def metrics_application(parts: Parts) -> MetricsApplication:
         custom=parts.manager.custom_metrics,
         cache=parts.cache.figures if parts.cache is not None else None,
         gpus=parts.gpu_figures,
+        pinned_bytes=options.pinned_memory_pool_byte_size,
     )
 
 
@@ -280,6 +281,7 @@ def _load_settings(
         auto_warmup=options.auto_warmup,
         gpu_fallback=options.gpu_fallback == "cpu",
         gpus=GpuAccess.of(options.min_supported_compute_capability, options.model_load_gpu_limit),
+        pinned_bytes=options.pinned_memory_pool_byte_size,
         retries=options.model_load_retry_count,
         agents=AgentDirectory(Path(options.repoagent_directory), options.repoagent_timeout_secs),
         policies=HostPolicies.of(options.host_policies),

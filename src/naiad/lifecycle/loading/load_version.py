@@ -65,6 +65,7 @@ class LoadSettings:
         auto_warmup: warms up models whose configuration has no warm-up.
         gpu_fallback: serves models on the processor whose configuration asks for a GPU, where there is none.
         gpus: those that models may use, and how full one may be.
+        pinned_bytes: the most pinned memory for copies to GPUs.
         agents: finds repository agents.
         policies: where instances run.
         checks_accelerators: measures models with accelerators against themselves without.
@@ -83,6 +84,7 @@ class LoadSettings:
     auto_warmup: bool = False
     gpu_fallback: bool = False
     gpus: GpuAccess = ANY_GPU
+    pinned_bytes: int = 1 << 28
     agents: AgentDirectory = field(default_factory=AgentDirectory)
     policies: HostPolicies = NO_POLICIES
     checks_accelerators: bool = False
@@ -264,6 +266,7 @@ def start_backend(
         backend_config=settings.backend_settings(registry.settings_name(prepared.backend)),
         cores=settings.usable_cores,
         policies=settings.policies,
+        pinned_bytes=settings.pinned_bytes,
     )
     # A configuration without groups gets one, as ``normalize`` says.
     groups = tuple(instance_group(group) for group in prepared.config.instance_group)

@@ -185,6 +185,7 @@ def render(
     cache: CacheFigures | None = None,
     in_flight: InFlight | None = None,
     more: Iterable[str] = (),
+    pinned: tuple[int, int] = (0, 0),
 ) -> bytes:
     """The whole page as UTF-8 text of ``CONTENT_TYPE``.
 
@@ -196,12 +197,13 @@ def render(
         cache: the figures of the response cache.
         in_flight: the requests in flight and the refused ones.
         more: further families, each as its final text.
+        pinned: the bytes of pinned memory that may be used, and that are used.
     """
     # It is iterated twice.
     series = list(series)
     shown = [(_model_labels(item), item.statistics) for item in series]
     cached = [(_model_labels(item), item.statistics) for item in series if item.is_cached]
-    blocks = [*_model_blocks(shown, settings.latencies), *more, *_process_blocks(host), *_pinned_blocks()]
+    blocks = [*_model_blocks(shown, settings.latencies), *more, *_process_blocks(host), *_pinned_blocks(pinned)]
     if cached:
         blocks += [_family_block(family, cached) for family in _CACHED]
     if cache is not None:
@@ -262,10 +264,11 @@ def _machine_blocks(host: MachineFigures, interval_ms: int) -> Iterator[str]:
     yield _block("nv_cpu_memory_used_bytes", "gauge", "Memory of the machine in use", [("", sample.memory_used_bytes)])
 
 
-def _pinned_blocks() -> Iterator[str]:
-    """Memory for copies to GPUs, always 0: dashboards for the reference look for the families."""
-    yield _block("nv_pinned_memory_pool_total_bytes", "gauge", "Pinned memory pool total memory size", [("", 0)])
-    yield _block("nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory pool used memory size", [("", 0)])
+def _pinned_blocks(found: tuple[int, int]) -> Iterator[str]:
+    """Memory for copies to GPUs, 0 without one: dashboards for the reference look for the families."""
+    total, used = found
+    yield _block("nv_pinned_memory_pool_total_bytes", "gauge", "Pinned memory pool total memory size", [("", total)])
+    yield _block("nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory pool used memory size", [("", used)])
 
 
 def _process_blocks(host: MachineFigures) -> Iterator[str]:
