@@ -116,6 +116,7 @@ def instance_group(group: Any) -> InstanceGroupSpec:
         rate_limiter=limits,
         host_policy=group.host_policy,
         profile=tuple(group.profile),
+        dla=int(group.secondary_devices[0].device_id) if group.secondary_devices else None,
     )
 
 

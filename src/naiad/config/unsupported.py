@@ -65,7 +65,8 @@ def _python_runtime(config: Any) -> Iterator[str]:
 
 def _secondary_devices(config: Any) -> Iterator[str]:
     for index, group in enumerate(config.instance_group):
-        if group.secondary_devices:
+        # A plan of TensorRT may run on one, beside its GPU.
+        if len(group.secondary_devices) > (config.backend == "tensorrt"):
             yield f"instance_group[{index}].secondary_devices"
 
 

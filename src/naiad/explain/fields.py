@@ -211,7 +211,7 @@ FIELDS: Final[dict[str, dict[str, FieldHelp]]] = {
         "count": FieldHelp("Instances in the group, on each GPU for KIND_GPU.", PENDING),
         "rate_limiter": FieldHelp("Resources that an instance needs for a batch, with --rate-limit.", QUEUE),
         "gpus": FieldHelp("The GPUs of the group."),
-        "secondary_devices": FieldHelp("Refused in this version: further devices."),
+        "secondary_devices": FieldHelp("A deep learning accelerator beside the GPU, for TensorRT plans."),
         "profile": FieldHelp("Optimisation profiles of TensorRT."),
         "passive": FieldHelp("The instances load and run no requests."),
         "host_policy": FieldHelp(
@@ -228,8 +228,8 @@ FIELDS: Final[dict[str, dict[str, FieldHelp]]] = {
         "count": FieldHelp("How many of it a batch needs."),
     },
     "SecondaryDevice": {
-        "kind": FieldHelp("Refused in this version: the kind of the device."),
-        "device_id": FieldHelp("Refused in this version: the number of the device."),
+        "kind": FieldHelp("Its kind: KIND_NVDLA."),
+        "device_id": FieldHelp("Its number."),
     },
     "ModelParameter": {"string_value": FieldHelp("The value.")},
     "ModelWarmup": {

@@ -38,7 +38,7 @@ class TensorRtBackend(Backend):
     def __init__(self, context: BackendContext) -> None:
         super().__init__(context)
         self._lock = threading.Lock()
-        self._engines: dict[int, Any] = {}
+        self._engines: dict[tuple[int, int | None], Any] = {}
         self._spec: ModelSpec | None = None
         self._settings = PlanSettings()
         self._signature: PlanSignature | None = None
@@ -52,14 +52,14 @@ class TensorRtBackend(Backend):
         """Fill the configuration in from the plan; the engine that was loaded for that is used by ``start``."""
         _check_kinds(self.context.model, [group.kind for group in self._groups(config)])
         self._settings = read_settings(self.context, config)
-        signature = read_signature(self.context.model, self._engine(self._first_gpu(self._groups(config))))
+        signature = read_signature(self.context.model, self._engine(*self._first_place(self._groups(config))))
         complete(config, signature.graph, signature.most_rows)
 
     def start(self, spec: ModelSpec) -> None:
         """Load the plan onto the first GPU, and check ``spec`` against it."""
         _check_kinds(spec.name, [group.kind for group in spec.instance_groups])
         self._settings = read_settings(self.context, self.config)
-        engine = self._engine(self._first_gpu(spec.instance_groups))
+        engine = self._engine(*self._first_place(spec.instance_groups))
         signature = read_signature(spec.name, engine)
         graph, narrow = narrowed(spec, signature.graph)
         check_signature(spec, graph.inputs, graph.outputs)
@@ -95,7 +95,7 @@ class TensorRtBackend(Backend):
         if spec is None or signature is None or tensors is None or device is None:
             raise ModelLoadError(f"model '{self.context.model}': start() comes before create_instance()")
         settings = self._settings
-        engine = self._engine(device)
+        engine = self._engine(device, group.dla)
         stream = GpuStream(device, settings.priority, settings.busy_waits)
         numbers = profile_numbers(spec.name, group.profile, len(signature.profiles))
         contexts = {n: make_context(spec.name, engine, settings.strategy, n, stream.handle) for n in numbers}
@@ -108,11 +108,12 @@ class TensorRtBackend(Backend):
         """Release the engines that the instances shared."""
         self._engines.clear()
 
-    def _engine(self, device: int) -> Any:
+    def _engine(self, device: int, dla: int | None) -> Any:
         with self._lock:
-            if device not in self._engines:
-                self._engines[device] = load_engine(self.context.model, self.context.model_path, device, self._settings)
-            return self._engines[device]
+            if (device, dla) not in self._engines:
+                path = self.context.model_path
+                self._engines[device, dla] = load_engine(self.context.model, path, device, dla, self._settings)
+            return self._engines[device, dla]
 
     @staticmethod
     def _groups(config: Any) -> list[InstanceGroupSpec]:
@@ -122,8 +123,8 @@ class TensorRtBackend(Backend):
         return [instance_group(group) for group in config.instance_group]
 
     @staticmethod
-    def _first_gpu(groups: Sequence[InstanceGroupSpec]) -> int:
-        return (groups[0].gpu(0) if groups else None) or 0
+    def _first_place(groups: Sequence[InstanceGroupSpec]) -> tuple[int, int | None]:
+        return (groups[0].gpu(0) or 0, groups[0].dla) if groups else (0, None)
 
     @staticmethod
     def _wanted(spec: ModelSpec, settings: PlanSettings, names: Sequence[str]) -> list[Any]:

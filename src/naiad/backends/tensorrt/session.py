@@ -64,8 +64,10 @@ def _make_messages() -> Any:
     return Messages()
 
 
-def load_engine(model: str, path: Path, device: int, settings: PlanSettings) -> Any:
+def load_engine(model: str, path: Path, device: int, dla: int | None, settings: PlanSettings) -> Any:
     """The engine of a plan on one GPU, which all instances there share.
+
+    ``dla`` is the deep learning accelerator beside it, None for none.
 
     Raises:
         ModelLoadError: it cannot be loaded; the text is TensorRT's own.
@@ -82,6 +84,8 @@ def load_engine(model: str, path: Path, device: int, settings: PlanSettings) -> 
         runtime = tensorrt.Runtime(said)
         # Code that the plan brings runs in this process, so the operator has to allow it.
         runtime.engine_host_code_allowed = settings.version_compatible
+        if dla is not None:
+            runtime.DLA_core = dla
         tensorrt.init_libnvinfer_plugins(said, "")
         for library in settings.plugins:
             _load_plugins(model, library)
