@@ -25,7 +25,7 @@ class PinnedPool:
             self.used_bytes += size
             return True
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Count ``size`` bytes less."""
         with self._lock:
             self.used_bytes -= size

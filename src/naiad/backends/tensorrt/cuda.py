@@ -146,7 +146,7 @@ class HostMemory:
             try:
                 self.address = int(call("cudaHostAlloc", self.size, 0))
             except BackendError:
-                POOL.give_back(self.size)
+                POOL.release(self.size)
                 raise
             memory = (ctypes.c_uint8 * self.size).from_address(self.address)
             self.bytes = np.frombuffer(memoryview(memory), np.uint8)
@@ -160,4 +160,4 @@ class HostMemory:
             self.is_pinned = False
             self.bytes = np.empty(0, np.uint8)
             call("cudaFreeHost", self.address)
-            POOL.give_back(self.size)
+            POOL.release(self.size)
