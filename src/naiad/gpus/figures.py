@@ -139,12 +139,15 @@ class GpuFigures:
     def __init__(self, interval_ms: int) -> None:
         self.samples: tuple[GpuSample, ...] = ()
         self._interval_s = interval_ms / 1000
+        self._begun = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="naiad-gpu-figures", daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
-        self._thread.start()
+        """Begin to read, unless that was done."""
+        if not self._begun:
+            self._begun = True
+            self._thread.start()
 
     def stop(self) -> None:
         """Read no more."""

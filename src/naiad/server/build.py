@@ -251,6 +251,8 @@ def metrics_application(parts: Parts) -> MetricsApplication:
     from naiad.telemetry.metrics.page import PageSettings
 
     options = parts.options
+    if parts.gpu_figures is not None:
+        parts.gpu_figures.start()
     return MetricsApplication(
         parts.engine,
         PageSettings(options.allow_cpu_metrics, options.counter_latencies, options.metrics_interval_ms),

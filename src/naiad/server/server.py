@@ -64,8 +64,6 @@ class ServingProcess:
             # A missing folder is reported before any port is opened; a remote store may take its time.
             self._startup.read()
         try:
-            if parts.gpu_figures is not None:
-                parts.gpu_figures.start()
             # Ports open before models are loaded: health checks are served meanwhile.
             await self._listen()
             await self._load()

@@ -126,8 +126,10 @@ class DeviceMemory:
         self.address = int(call("cudaMalloc", self.size))
 
     def close(self) -> None:
-        """Release it."""
-        call("cudaFree", self.address)
+        """Release it, once."""
+        address, self.address = self.address, 0
+        if address:
+            call("cudaFree", address)
 
 
 class HostMemory:

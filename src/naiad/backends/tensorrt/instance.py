@@ -56,6 +56,7 @@ class TensorMemory:
         self._pins = pins
         self._limit = limit
         self._moved = moved
+        self._size = 0
         self.host = HostMemory(0, limit, pins=False)
         self.device = DeviceMemory(0)
 
@@ -66,12 +67,15 @@ class TensorMemory:
 
     def reserve(self, size: int) -> None:
         """Make room for ``size`` bytes."""
-        if size <= self.host.size:
+        if size <= self._size:
             return
         self._moved()
+        # Nothing is there until both sides are: either may find no room.
+        self._size = 0
         self.close()
         self.host = HostMemory(size, self._limit, self._pins)
         self.device = DeviceMemory(0 if self.tensor.on_host else size)
+        self._size = size
 
     def view(self, shape: Sequence[int]) -> Array:
         """The host's side as an array."""
@@ -120,13 +124,14 @@ class PlanInstance(Instance):
             lost = next(name for name in self._inputs if name not in inputs)
             raise BackendError(f"tensorrt: the run has no input '{lost}', and the plan needs every one")
         shapes = {name: inputs[name].shape for name in self._inputs}
-        # Before the data is copied: what grows drops the graphs.
+        # Before memory is taken: a shape that the plan does not take may be of any size.
+        profile = self._profile(shapes)
         graph = fitting_graph(self._graphs, tuple(shapes.values())) if self._graphs else None
         for name, array in inputs.items():
             self._fill(self._inputs[name], array)
         found = self._graphs.get(graph) if graph is not None else None
         try:
-            sizes = self._run(shapes) if found is None else self._replay(*found)
+            sizes = self._run(shapes, profile) if found is None else self._replay(*found)
         except BackendError:
             # What was handed to the stream before the failure still reads the memory that the next run fills.
             self._settle()
@@ -156,8 +161,12 @@ class PlanInstance(Instance):
 
     # A run
 
-    def _run(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-        sizes = self._enqueue(shapes)
+    def _profile(self, shapes: Mapping[str, tuple[int, ...]]) -> int:
+        on_device = {name: shape for name, shape in shapes.items() if not self._inputs[name].tensor.on_host}
+        return choose(self._profiles, on_device).number
+
+    def _run(self, shapes: Mapping[str, tuple[int, ...]], profile: int) -> dict[str, tuple[int, ...]]:
+        sizes = self._enqueue(shapes, profile)
         self._stream.wait()
         return self._fetch_sized(sizes)
 
@@ -185,10 +194,9 @@ class PlanInstance(Instance):
                 f"configuration says TYPE_INT64"
             )
 
-    def _enqueue(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...] | None]:
+    def _enqueue(self, shapes: Mapping[str, tuple[int, ...]], profile: int) -> dict[str, tuple[int, ...] | None]:
         """Hand a run to the stream; the shape of each output, None for one that only the run will tell."""
-        on_device = {name: shape for name, shape in shapes.items() if not self._inputs[name].tensor.on_host}
-        context = self._contexts[choose(self._profiles, on_device).number]
+        context = self._contexts[profile]
         for name, shape in shapes.items():
             place = self._inputs[name]
             if not context.set_input_shape(name, shape) or not context.set_tensor_address(name, place.address):
@@ -250,11 +258,12 @@ class PlanInstance(Instance):
 
     def _captured(self, shapes: Shapes) -> tuple[CapturedRun, dict[str, tuple[int, ...]]]:
         by_name = dict(zip(self._inputs, shapes, strict=True))
+        profile = self._profile(by_name)
         for name, shape in by_name.items():
             self._inputs[name].reserve(self._inputs[name].size_of(shape))
             self._inputs[name].view(shape).fill(0)
         # Once without: TensorRT does in the first run of a shape what cannot be captured.
-        sizes = self._enqueue(by_name)
+        sizes = self._enqueue(by_name, profile)
         self._stream.wait()
         places = (*self._inputs.values(), *self._outputs.values())
         known = {name: shape for name, shape in sizes.items() if shape is not None}
@@ -265,7 +274,7 @@ class PlanInstance(Instance):
             )
         self._stream.begin_capture()
         try:
-            self._enqueue(by_name)
+            self._enqueue(by_name, profile)
         except BaseException:
             self._stream.drop_capture()
             raise
