@@ -36,6 +36,7 @@ def test_a_framework_that_uses_no_gpu_stays_on_the_processor(tmp_path: Path) -> 
         for name in ("thread", "process"):
             (group,) = server.get(f"/v2/models/{name}/config").json()["instance_group"]
             assert (group["kind"], group["count"], group["gpus"]) == ("KIND_CPU", 2, [])
+            assert f"model '{name}' runs on the processor: the backend 'onnxruntime', as it is installed" in server.log
         reasons = {row["name"]: row.get("reason", "") for row in server.index()}
     assert "has kind KIND_CPU but specifies one or more GPUs" in reasons["auto"]
     assert "the installed onnxruntime has no CUDA provider; install onnxruntime-gpu" in reasons["gpu"]

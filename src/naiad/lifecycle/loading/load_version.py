@@ -295,11 +295,18 @@ def _gpus(spec: ModelSpec) -> set[int]:
 def _started(
     backend: Backend, source: ModelSource, version: int, prepared: PreparedConfig, settings: LoadSettings
 ) -> ModelSpec:
-    if prepared.gpus.ids and backend.uses_gpus():
+    uses_gpus = bool(prepared.gpus.ids) and backend.uses_gpus()
+    if uses_gpus:
         use_gpus(prepared)
     if settings.auto_complete:
         backend.complete(prepared.config)
     spec = with_labels(finish(prepared), source.folder(version), prepared.origin)
+    if prepared.gpus.ids and not uses_gpus:
+        logger.info(
+            "model '%s' runs on the processor: the backend '%s', as it is installed, uses no GPU of this machine",
+            source.name,
+            prepared.backend,
+        )
     for remark in (*remarks(prepared), *settings.policies.remarks(source.name, spec.instance_groups)):
         logger.warning("%s", remark)
     settings.policies.check(source.name, spec.instance_groups)
