@@ -131,6 +131,8 @@ class TestContract(FrameworkContract):
         ragged=ragged,
         failing=failing,
         failure=r"tensorflow: indices\[0,0\] = 99 is not in \[0, 4\)",
+        tolerance=1e-6,
+        tolerance_reason="the threads of a product add up in another order for other numbers of rows",
         brief_modes=("process",),
         process_reloads=(2, 4),
         process_reloads_reason=SLOW_IMPORT,
