@@ -96,12 +96,13 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "repository.local": ("backends.registry", "config"),
     "repository.remote": ("config", "options", "repository.local", "repository.remote"),
     "repository.remote.stores": ("options",),
+    "repository.remote.mlflow": ("options", "repository.remote.stores"),
     "repository.remote.mirror": ("repository.local", "repository.remote.stores"),
     "repository.catalog": ("config", "options", "repository.local", "repository.remote"),
     "repository.changes": (
         *("config", "options", "repository.catalog", "repository.local", "repository.remote.repository"),
     ),
-    "repository.agents": ("config", "repository.local"),
+    "repository.agents": ("config", "options", "repository.local", "repository.remote"),
     "lifecycle.state": (
         *("config", "execution.model", "execution.model_directory", "repository.changes", "repository.local"),
         *("scheduling.ensemble", "telemetry.metrics"),

@@ -153,9 +153,9 @@ def test_files_in_a_bucket(
     assert files(obtain("models:/iris/2", tmp_path)).keys() == {"2/model.onnx", "2/model.onnx.data"}
 
 
-def test_only_onnx_is_served(web: WebFolder, tracking: Tracking, tmp_path: Path) -> None:
-    tracking.folders["1/a/artifacts/model"]["MLmodel"] = b"flavors: {pytorch: {}, python_function: {}}"
-    with pytest.raises(StoreError, match="has the flavors pytorch, python_function, expected onnx"):
+def test_only_files_of_backends_are_served(web: WebFolder, tracking: Tracking, tmp_path: Path) -> None:
+    tracking.folders["1/a/artifacts/model"]["MLmodel"] = b"flavors: {spacy: {}, python_function: {}}"
+    with pytest.raises(StoreError, match="has the flavors spacy, python_function, expected one of onnx, pytorch"):
         obtain("models:/iris/1", tmp_path)
 
 
@@ -167,7 +167,7 @@ def test_only_onnx_is_served(web: WebFolder, tracking: Tracking, tmp_path: Path)
         (b"flavors: 3", "cannot be read"),
         (b"\xff\xfe\x00", "cannot be read"),
         (b"flavors: {onnx: {data: ../../secret}}", "names '../../secret', which is not there"),
-        (b"flavors: {onnx: []}", "expected onnx"),
+        (b"flavors: {onnx: []}", "expected one of onnx"),
     ],
 )
 def test_files_that_make_no_sense(
