@@ -20,7 +20,7 @@ from naiad.repository.remote.mlflow.registry import Artifact
 from naiad.repository.remote.stores.store import Store, StoredFile
 
 _MAX_MLMODEL: Final = 1 << 20
-PYFUNC_FOLDER: Final = "mlflow"
+PYFUNC_FOLDER: Final = "logged_model"
 """The folder of a logged model in the version's folder, for ``pyfunc``."""
 _CONFIGS: Final = ("config.pbtxt",)
 _XGBOOST: Final = {"json": "xgboost.json", "ubj": "xgboost.ubj", "xgb": "xgboost.model", "deprecated": "xgboost.model"}

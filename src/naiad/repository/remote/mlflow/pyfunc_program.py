@@ -43,7 +43,7 @@ _MAX_BATCH_SIZE = 1024
 
 def _folder():
     here = os.path.dirname(os.path.abspath(__file__))
-    return os.path.join(here, "mlflow")
+    return os.path.join(here, "logged_model")
 
 
 def _specs(signature, side):
