@@ -44,8 +44,7 @@ def server(mlflow: Mlflow, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of Airflow, with its database."""
-    folder = tmp_path_factory.mktemp("airflow")
-    return folder
+    return tmp_path_factory.mktemp("airflow")
 
 
 def airflow(home: Path, mlflow: Mlflow, server: RunningServer, *arguments: str) -> tuple[int, str]:

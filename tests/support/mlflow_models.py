@@ -12,9 +12,12 @@ from tempfile import TemporaryDirectory
 
 import mlflow
 import numpy as np
+from mlflow.models import infer_signature
 
 ALL = bool(os.environ.get("NAIAD_MLFLOW_ALL"))
 X = np.linspace(0, 1, 40, dtype=np.float32).reshape(10, 4)
+# MLflow would import the model in another process to find these.
+PLAIN = {"pip_requirements": ["mlflow"]}
 Y = (X[:, 0] > 0.5).astype(int)
 
 
@@ -43,7 +46,7 @@ class Half(mlflow.pyfunc.PythonModel):
 
 def log_onnx() -> None:
     for factor in (2.0, 3.0):
-        mlflow.onnx.log_model(times(factor), name="times", registered_model_name="times")
+        mlflow.onnx.log_model(times(factor), name="times", registered_model_name="times", **PLAIN)
     client = mlflow.MlflowClient()
     client.set_registered_model_alias("times", "champion", "1")
     client.set_registered_model_alias("times", "challenger", "2")
@@ -71,18 +74,22 @@ def main(direct: str) -> None:
     log_onnx()
     log_folder()
     mlflow.set_experiment("Default")
-    mlflow.pyfunc.log_model(name="half", python_model=Half(), registered_model_name="half", input_example=X)
+    mlflow.pyfunc.log_model(
+        name="half", python_model=Half(), registered_model_name="half", signature=infer_signature(X, X), **PLAIN
+    )
     if has("sklearn", "skops"):
         from sklearn.linear_model import LogisticRegression
 
         model = LogisticRegression().fit(X, Y)
-        mlflow.sklearn.log_model(model, name="logistic", registered_model_name="logistic", serialization_format="skops")
+        mlflow.sklearn.log_model(
+            model, name="logistic", registered_model_name="logistic", serialization_format="skops", **PLAIN
+        )
         found.append("logistic")
     if has("xgboost"):
         import xgboost
 
         model = xgboost.XGBClassifier(n_estimators=3).fit(X, Y)
-        mlflow.xgboost.log_model(model, name="boosted", registered_model_name="boosted")
+        mlflow.xgboost.log_model(model, name="boosted", registered_model_name="boosted", **PLAIN)
         found.append("boosted")
     if ALL and has("torch"):
         import torch
@@ -93,13 +100,14 @@ def main(direct: str) -> None:
             registered_model_name="linear",
             input_example=X,
             serialization_format="pt2",
+            **PLAIN,
         )
         found.append("linear")
     if ALL and has("tensorflow", "keras"):
         import keras
 
         model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-        mlflow.tensorflow.log_model(model, name="dense", registered_model_name="dense")
+        mlflow.tensorflow.log_model(model, name="dense", registered_model_name="dense", **PLAIN)
         found.append("dense")
     print(*found)
 

@@ -45,7 +45,7 @@ class Mlflow:
             env={**self.environment, **variables},
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=400,
             check=False,
         )
         if check and done.returncode:

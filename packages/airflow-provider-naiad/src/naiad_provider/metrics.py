@@ -85,9 +85,7 @@ class Condition:
 
 def growth(before: Counters, now: Counters) -> dict[str, float]:
     """How much each counter has grown; a counter that began again has grown by its value."""
-    return {
-        name: value - before.get(name, 0.0) if value >= before.get(name, 0.0) else value for name, value in now.items()
-    }
+    return {name: value - (was if (was := before.get(name, 0.0)) <= value else 0.0) for name, value in now.items()}
 
 
 def requests(grown: Counters) -> float:

@@ -52,9 +52,7 @@ class CanaryWatch:
         if not is_over:
             return None
         if count < self._min_requests:
-            return Verdict(
-                f"it had {count:g} requests while it was watched, {self._min_requests} are needed to judge it"
-            )
+            return Verdict(f"it had {count:g} requests, {self._min_requests} are needed to judge it")
         return Verdict("")
 
     def _counters(self, page: str) -> tuple[Counters, Counters]:
