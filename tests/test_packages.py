@@ -207,7 +207,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "cli": (
         *("backend_api", "client", "config", "engine", "execution.worker.process", "explain", "lifecycle"),
         *("options", "perf", "quickstart"),
-        *("repository", "scheduling.ensemble", "server", "telemetry.logs"),
+        *("repository", "scheduling.ensemble", "server", "telemetry.logs", "tensor.dtypes"),
     ),
     "explain": ("config",),
     "testing": ("inprocess",),

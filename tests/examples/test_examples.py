@@ -69,7 +69,7 @@ def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def test_ensemble_image(server: RunningServer, repository: Path) -> None:
-    code, text = run(EXAMPLES / "ensemble-image" / "client.py", repository / "mug.png", server.url)
+    code, text = run(EXAMPLES / "ensemble-image" / "client.py", repository / "image.png", server.url)
     assert code == 0, text
     lines = text.splitlines()
     assert len(lines) == 3 and all("%  class " in line for line in lines)
@@ -98,7 +98,7 @@ def test_three_formats(server: RunningServer) -> None:
 
 
 def test_an_image_from_the_shell(server: RunningServer, repository: Path) -> None:
-    image = repository / "mug.png"
+    image = repository / "image.png"
     code, text = run("-m", "naiad", "infer", "image_classes", "-i", image, "--url", server.url)
     assert code == 0 and "CLASS [1, 3]" in text
     words = ("infer", "resnet50_onnx", "-i", image, "-s", "unit", "--url", server.url)
@@ -145,7 +145,7 @@ def test_web_client(page: str, repository: Path) -> None:
     head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="image"; filename="x.png"\r\n\r\n'.encode()
     tail = f"\r\n--{BOUNDARY}--\r\n".encode()
     parts = f"multipart/form-data; boundary={BOUNDARY}"
-    status, text = post(f"{page}/image", parts, head + (repository / "mug.png").read_bytes() + tail)
+    status, text = post(f"{page}/image", parts, head + (repository / "image.png").read_bytes() + tail)
     assert status == 200 and text.count('<div class="bar"') == 3
     status, text = post(f"{page}/image", parts, head + b"<b>no image" + tail)
     assert status == 502 and "is no image that Pillow can read" in text

@@ -58,9 +58,9 @@ def _wire(data_type: str) -> str:
     return data_type.removeprefix("TYPE_").replace("STRING", "BYTES")
 
 
-def _is_planar(path: Path, name: str, form: str, dims: list[int]) -> bool:
-    if form in ("FORMAT_NCHW", "FORMAT_NHWC"):
-        return form == "FORMAT_NCHW"
+def _is_planar(path: Path, name: str, image_format: str, dims: list[int]) -> bool:
+    if image_format in ("FORMAT_NCHW", "FORMAT_NHWC"):
+        return image_format == "FORMAT_NCHW"
     if (dims[0] in _CHANNELS) == (dims[2] in _CHANNELS):
         raise InvalidArgumentError(
             f"--input {path}: the input '{name}' has the dims {dims} and no format, expected format: FORMAT_NCHW or "

@@ -84,8 +84,8 @@ def config_fields(text: str, *, is_json: bool = False) -> dict[str, Any]:
     Raises:
         ConfigError: it is no model configuration.
     """
-    form = ConfigFormat.JSON if is_json else ConfigFormat.PBTXT
-    message = parse_config(text, form).config
+    file_format = ConfigFormat.JSON if is_json else ConfigFormat.PBTXT
+    message = parse_config(text, file_format).config
     return json_format.MessageToDict(message, preserving_proto_field_name=True)
 
 
