@@ -94,7 +94,7 @@ def predictions(found: Any) -> Any:
 def test_create_update_and_delete(call: Commands, server: RunningServer) -> None:
     made = call("create_deployment", name="m", model_uri="models:/times@champion", flavor="onnx")
     version = {"version": 1, "model_uri": "models:/times/1", "state": "READY"}
-    assert made == {"name": "m", "flavor": "onnx", "versions": [version], "split": None}
+    assert made == {"name": "m", "flavor": "onnx", "versions": [version], "split": {}}
     assert predictions(call("predict", deployment_name="m", inputs=ROWS)) == [[2, 4, 6, 8], [10, 12, 14, 16]]
     assert call("list_deployments") == [made] and call("get_deployment", name="m") == made
 

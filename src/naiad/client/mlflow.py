@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import orjson
@@ -121,10 +121,11 @@ def deploy_canary(client: Client, wanted: Deployment, percent: int) -> int:
     kept = Deployment(wanted.name, tuple(m for m in present.models if version_of(m) == stable))
     try:
         _load(client, _beside(kept, wanted))
+        # Refused where the versions have other inputs or outputs.
+        client.change_routes(wanted.name, split=_split(stable, new, percent))
     except BaseException:
-        client.rollback(wanted.name)
+        _restore(client, present)
         raise
-    client.change_routes(wanted.name, split=_split(stable, new, percent))
     return stable
 
 
@@ -144,6 +145,14 @@ def withdraw(client: Client, name: str, version: int, stable: int) -> None:
         ResponseError: the server refuses.
     """
     _keep(client, name, stable)
+
+
+def _restore(client: Client, present: Deployment) -> None:
+    """Serve ``present`` as before a canary, whose last change was the one that pinned the requests."""
+    now = find_deployed(client, present.name)
+    if now is not None and now.models != present.models:
+        _load(client, replace(present, config=_without_agents(present.config)))
+    client.rollback(present.name)
 
 
 def _keep(client: Client, name: str, version: int) -> None:

@@ -101,22 +101,23 @@ class NaiadCanaryOperator(BaseOperator):  # type: ignore[misc]
                 self.poll_s,
                 page,
             )
-            self.defer(trigger=trigger, method_name="decide", kwargs={"version": version, "stable": stable})
+            self.defer(trigger=trigger, method_name="decide")
         watch = CanaryWatch(self.model, version, stable, conditions, int(self.min_requests), page)
-        return self.decide(context, {"reason": self._wait(hook, watch, until).reason}, version, stable)
+        event = {"reason": self._wait(hook, watch, until).reason, "version": version, "stable": stable}
+        return self.decide(context, event)
 
     def _wait(self, hook: NaiadHook, watch: CanaryWatch, until: float) -> Verdict:
         while (verdict := seen(hook, watch, time.time() >= until)) is None:
             time.sleep(min(self.poll_s, max(0.0, until - time.time())))
         return verdict
 
-    def decide(self, context: Any, event: Mapping[str, Any], version: int, stable: int) -> int:
+    def decide(self, context: Any, event: Mapping[str, Any]) -> int:
         """Promote the version, or roll it back and fail.
 
         Raises:
             AirflowFailException: it was rolled back.
         """
-        reason = str(event.get("reason", "the watch ended without a verdict"))
+        version, stable, reason = int(event["version"]), int(event["stable"]), str(event["reason"])
         with NaiadHook(self.naiad_conn_id).client() as client:
             if reason:
                 withdraw(client, self.model, version, stable)

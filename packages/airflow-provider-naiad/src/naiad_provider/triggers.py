@@ -50,12 +50,13 @@ class CanaryTrigger(BaseTrigger):  # type: ignore[misc]
         return "naiad_provider.triggers.CanaryTrigger", self._arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield the reason why the version is not healthy, "" when it is."""
+        """Yield the versions, and the reason why the new one is not healthy, "" when it is."""
         while True:
             is_over = time.time() >= self._until
             verdict = await asyncio.to_thread(seen, self._hook, self._watch, is_over)
             if verdict is not None:
-                yield TriggerEvent({"reason": verdict.reason})
+                versions = {name: self._arguments[name] for name in ("version", "stable")}
+                yield TriggerEvent({"reason": verdict.reason, **versions})
                 return
             await asyncio.sleep(min(self._poll_s, max(0.0, self._until - time.time())))
 
