@@ -67,6 +67,9 @@ class ModelReadyTrigger(BaseTrigger):  # type: ignore[misc]
     def __init__(self, naiad_conn_id: str, model: str, version: str, poll_s: float) -> None:
         super().__init__()
         self._arguments = {"naiad_conn_id": naiad_conn_id, "model": model, "version": version, "poll_s": poll_s}
+        self._model = model
+        self._version = version
+        self._poll_s = poll_s
         self._hook = NaiadHook(naiad_conn_id)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -75,8 +78,8 @@ class ModelReadyTrigger(BaseTrigger):  # type: ignore[misc]
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield once it is ready."""
-        while not await asyncio.to_thread(is_ready, self._hook, self._arguments["model"], self._arguments["version"]):
-            await asyncio.sleep(self._arguments["poll_s"])
+        while not await asyncio.to_thread(is_ready, self._hook, self._model, self._version):
+            await asyncio.sleep(self._poll_s)
         yield TriggerEvent({"ready": True})
 
 

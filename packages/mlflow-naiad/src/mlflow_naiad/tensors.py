@@ -12,13 +12,10 @@ from mlflow_naiad.options import wrong
 from naiad.client import InferResult
 
 Array = np.ndarray[Any, Any]
-_DTYPES = {
-    "BOOL": np.bool_,
-    "FP16": np.float16,
-    "FP32": np.float32,
-    "FP64": np.float64,
-    "BYTES": np.object_,
-    **{f"{sign}INT{bits}": np.dtype(f"{sign.lower()}int{bits}").type for sign in ("", "U") for bits in (8, 16, 32, 64)},
+_NAMES = {"BOOL": "bool", "FP16": "float16", "FP32": "float32", "FP64": "float64", "BYTES": "object"}
+_DTYPES: dict[str, np.dtype[Any]] = {
+    **{name: np.dtype(kind) for name, kind in _NAMES.items()},
+    **{f"{sign}INT{bits}": np.dtype(f"{sign}INT{bits}".lower()) for sign in ("", "U") for bits in (8, 16, 32, 64)},
 }
 
 
@@ -54,7 +51,7 @@ def _column(values: Array, entry: Mapping[str, Any]) -> Array:
 def _array(value: Any, entry: Mapping[str, Any]) -> Array:
     try:
         dtype = _DTYPES[entry["datatype"]]
-        if dtype is not np.object_:
+        if dtype.kind != "O":
             return np.asarray(value).astype(dtype)
         texts = np.asarray(value, object)
         made = [v if isinstance(v, bytes) else str(v).encode() for v in texts.flat]
