@@ -59,8 +59,8 @@ def servable(uri: RemoteUri, artifact: Artifact, store: Store, flavor: str = "")
     name = "python_function" if flavor == "pyfunc" else flavor
     if flavor not in _READERS or not isinstance(flavors.get(name), dict):
         raise StoreError(
-            f"'{uri}' has the flavors {_shown(flavors)}, expected {flavor or 'onnx'}: it is one of "
-            f"{', '.join((*_READERS, 'triton'))} and the model was logged with it"
+            f"'{uri}' has the flavors {_shown(flavors)}, expected {flavor}: it is one of "
+            f"{', '.join((*_READERS, 'triton'))}, and one that the model was logged with"
         )
     return Servable(flavor, *_READERS[flavor](uri, artifact, entries, flavors[name]))
 
