@@ -98,12 +98,13 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "repository.local": ("backends.registry", "config"),
     "repository.remote": ("config", "options", "repository.local", "repository.remote"),
     "repository.remote.stores": ("options",),
+    "repository.remote.mlflow": ("options", "repository.remote.stores"),
     "repository.remote.mirror": ("repository.local", "repository.remote.stores"),
     "repository.catalog": ("config", "options", "repository.local", "repository.remote"),
     "repository.changes": (
         *("config", "options", "repository.catalog", "repository.local", "repository.remote.repository"),
     ),
-    "repository.agents": ("config", "repository.local"),
+    "repository.agents": ("config", "options", "repository.local", "repository.remote"),
     "lifecycle.state": (
         *("config", "execution.model", "execution.model_directory", "repository.changes", "repository.local"),
         *("scheduling.ensemble", "telemetry.metrics"),
@@ -211,7 +212,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "cli": (
         *("backend_api", "client", "config", "engine", "execution.worker.process", "explain", "gpus", "lifecycle"),
         *("options", "perf", "quickstart"),
-        *("repository", "scheduling.ensemble", "server", "telemetry.logs"),
+        *("repository", "scheduling.ensemble", "server", "telemetry.logs", "tensor.dtypes"),
     ),
     "explain": ("config",),
     "testing": ("inprocess",),

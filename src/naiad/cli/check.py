@@ -27,6 +27,7 @@ from naiad.lifecycle.loading.warmup_samples import configured_samples
 from naiad.lifecycle.state.candidate import Candidate
 from naiad.options.remote_uri import RemoteUri
 from naiad.repository.agents.agents import AgentDirectory
+from naiad.repository.agents.mirror import AgentMirror
 from naiad.repository.catalog import Outline, open_catalog
 from naiad.telemetry.logs.terminal import is_terminal, wants_colours
 
@@ -77,7 +78,7 @@ def run(
         repoagent_directory: the folder of repository agents.
         policies: ``--host-policy``.
         gpus: those that models may use.
-        mirror: ``--model-repository-mirror``; like ``mirror_size`` it applies to addresses only.
+        mirror: ``--model-repository-mirror``; like ``mirror_size`` it applies to addresses and to models of MLflow.
 
     Returns:
         The exit code: 0 when every model would load, 1 when there is any problem.
@@ -87,7 +88,7 @@ def run(
         auto_complete=not disable_auto_complete,
         model_config_name=model_config_name,
         gpu_fallback=gpu_fallback,
-        agents=AgentDirectory(Path(repoagent_directory)),
+        agents=AgentDirectory(Path(repoagent_directory), mirror=AgentMirror(mirror, mirror_size)),
         policies=policies,
         gpus=gpus,
     )

@@ -33,6 +33,7 @@ from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.memory.budget import MemorySettings
 from naiad.options import ServerOptions
 from naiad.repository.agents.agents import AgentDirectory
+from naiad.repository.agents.mirror import AgentMirror
 from naiad.repository.catalog import Catalog, open_catalog
 from naiad.repository.changes.watch import Watch
 from naiad.scheduling.admission import RequestBudget
@@ -94,6 +95,7 @@ class Parts:
     shares: MemoryShares
     budget: RequestBudget
     catalog: Catalog
+    agent_mirror: AgentMirror
     manager: ModelManager
     watch: Watch | None
     regions: RegionRegistry
@@ -110,6 +112,7 @@ class Parts:
         self.reloader.close()
         self.regions.close()
         self.catalog.close()
+        self.agent_mirror.close()
         self.tracing.close(TRACE_FILE_S)
         if isinstance(self.cache, RedisCache):
             self.cache.close()
@@ -134,9 +137,10 @@ def build(options: ServerOptions, log: ServerLog, own_backends: OwnBackends = NO
         options.model_repository_mirror_size,
         options.model_namespacing,
     )
+    agent_mirror = AgentMirror(options.model_repository_mirror, options.model_repository_mirror_size)
     tracing = Tracing.from_options(options)
     manager = ModelManager(
-        _load_settings(options, cache, budget, own_backends),
+        _load_settings(options, cache, budget, own_backends, agent_mirror),
         options.model_load_thread_count,
         catalog,
         options.model_control_mode == "explicit",
@@ -150,6 +154,7 @@ def build(options: ServerOptions, log: ServerLog, own_backends: OwnBackends = NO
         shares=shares,
         budget=budget,
         catalog=catalog,
+        agent_mirror=agent_mirror,
         manager=manager,
         watch=Watch(catalog) if options.polls else None,
         regions=regions,
@@ -271,7 +276,11 @@ def _metrics_listener(parts: Parts) -> HttpListener:
 
 
 def _load_settings(
-    options: ServerOptions, cache: LocalCache | RedisCache | None, budget: RequestBudget, own_backends: OwnBackends
+    options: ServerOptions,
+    cache: LocalCache | RedisCache | None,
+    budget: RequestBudget,
+    own_backends: OwnBackends,
+    agent_mirror: AgentMirror,
 ) -> LoadSettings:
     return LoadSettings(
         options.settings_of,
@@ -285,7 +294,7 @@ def _load_settings(
         gpus=GpuAccess.of(options.min_supported_compute_capability, options.model_load_gpu_limit),
         pinned_bytes=options.pinned_memory_pool_byte_size,
         retries=options.model_load_retry_count,
-        agents=AgentDirectory(Path(options.repoagent_directory), options.repoagent_timeout_secs),
+        agents=AgentDirectory(Path(options.repoagent_directory), options.repoagent_timeout_secs, agent_mirror),
         policies=HostPolicies.of(options.host_policies),
         checks_accelerators=options.accelerator_check,
         own_backends=own_backends,
