@@ -32,6 +32,7 @@ from . import (
     load_rounds,
     mixed,
     mlp,
+    peers,
     perf_proof,
     placement,
     python_chain,
@@ -103,4 +104,9 @@ CASES: Mapping[str, Case] = {
     "field_east": east.east_like,
     "field_batch": batch_sizes.batch_sizes,
     "field_counts": counts.instance_counts,
+    "peers_small": peers.small,
+    "peers_resnet50": peers.resnet50,
 }
+
+ON_REQUEST = ("peers_small", "peers_resnet50")
+"""They install other servers from PyPI, and take long: they run only when they are named."""
