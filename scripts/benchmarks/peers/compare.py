@@ -73,9 +73,9 @@ def compare(settings: Settings, name: str) -> Iterator[Figure]:
     yield Figure(f"peers_{name}_call", subject.call_ms, "ms", note="ONNX Runtime alone, a row on a thread")
     for wire in QUICK_WIRES if settings.quick else WIRES:
         found, missing = _measure(settings, subject, wire)
-        print(f"\n{name}, {wire}\n\n{table(found)}\n")
+        print(f"\n{name}, {wire}\n\n{table(found)}\n", flush=True)
         for peer, reason in missing.items():
-            print(f"{peer} left out: {reason}")
+            print(f"{peer} left out: {reason}", flush=True)
         for peer, one in found.items():
             yield from figures(f"peers_{name}_{wire}_{peer}", one, found.get("naiad"))
 

@@ -143,7 +143,7 @@ def _fastapi(place: Place) -> list[str]:
 
 
 def _mlserver(place: Place) -> list[str]:
-    program = environment("mlserver", ("mlserver==1.7.1", *NUMERIC))
+    program = environment("mlserver", ("mlserver==1.7.1", "uvloop==0.21.0", *NUMERIC))
     http, grpc, metrics = place.ports
     settings = {
         "debug": False,
