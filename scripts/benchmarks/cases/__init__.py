@@ -104,9 +104,8 @@ CASES: Mapping[str, Case] = {
     "field_east": east.east_like,
     "field_batch": batch_sizes.batch_sizes,
     "field_counts": counts.instance_counts,
-    "peers_small": peers.small,
-    "peers_resnet50": peers.resnet50,
+    **peers.PEER_CASES,
 }
 
-ON_REQUEST = ("peers_small", "peers_resnet50")
+ON_REQUEST = tuple(peers.PEER_CASES)
 """They install other servers from PyPI, and take long: they run only when they are named."""

@@ -1,19 +1,16 @@
-"""Naiad beside other inference servers on one network, as applications would use them."""
+"""Naiad beside other inference servers: a case for each network and form of requests."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from ..figures import Figure
 from ..peers.compare import compare
+from ..peers.subjects import SUBJECTS
+from ..peers.wires import WIRES
 from ..settings import Settings
 
-
-def resnet50(settings: Settings) -> Iterator[Figure]:
-    """On a ResNet-50: the network is nearly all the time, and a row has 600 KB."""
-    return compare(settings, "resnet50")
-
-
-def small(settings: Settings) -> Iterator[Figure]:
-    """On a dense network of about a millisecond: what a server adds shows."""
-    return compare(settings, "small")
+PEER_CASES: Mapping[str, Callable[[Settings], Iterator[Figure]]] = {
+    f"peers_{subject}_{wire}": partial(compare, subject=subject, wire=wire) for subject in SUBJECTS for wire in WIRES
+}

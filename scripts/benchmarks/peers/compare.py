@@ -1,4 +1,4 @@
-"""All servers on one network, form by form: under a fixed rate, at the maximum and under twice the maximum."""
+"""All servers on one network with one form of requests: paced, at the maximum and under twice the maximum."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .launch import serving
 from .locust_load import BUSY, Seen, UserLoad, put_load
 from .subjects import Subject, make_subject
 from .table import PEERS, Peer
-from .wires import WIRES, Wire, WireRequest
+from .wires import Wire, WireRequest
 
 USERS = 20
 RATE = 10.0
@@ -28,7 +28,6 @@ STRESS_USERS = 100
 STRESS = 2.0
 WARM_UP_SECONDS = 2
 MAXIMUM_ROUNDS = 3
-QUICK_WIRES: tuple[Wire, ...] = ("json", "grpc")
 PACED, MAXIMUM = UserLoad(USERS, RATE), UserLoad(USERS)
 HEADINGS = (
     "server", "200/s: rate", "p95 ms", "maximum", "p95 ms", "CPU us", "x Naiad's", "MiB", "light", "CPU us",
@@ -63,21 +62,21 @@ class Found:
     light: Sequence[Light]
 
 
-def compare(settings: Settings, name: str) -> Iterator[Figure]:
-    """The figures of all servers on the network ``name``; tables and what is missing are printed as well.
+def compare(settings: Settings, subject: str, wire: Wire) -> Iterator[Figure]:
+    """The figures of all servers on one network; a table and what is missing are printed as well.
 
     Raises:
         CaseSkippedError: the network cannot be made.
     """
-    subject = make_subject(name, settings.work)
-    yield Figure(f"peers_{name}_call", subject.call_ms, "ms", note="ONNX Runtime alone, a row on a thread")
-    for wire in QUICK_WIRES if settings.quick else WIRES:
-        found, missing = _measure(settings, subject, wire)
-        print(f"\n{name}, {wire}\n\n{table(found)}\n", flush=True)
-        for peer, reason in missing.items():
-            print(f"{peer} left out: {reason}", flush=True)
-        for peer, one in found.items():
-            yield from figures(f"peers_{name}_{wire}_{peer}", one, found.get("naiad"))
+    network = make_subject(subject, settings.work)
+    name = f"peers_{subject}_{wire}"
+    yield Figure(f"{name}_call", network.call_ms, "ms", note="ONNX Runtime alone, a row on a thread")
+    found, missing = _measure(settings, network, wire)
+    print(f"\n{subject}, {wire}\n\n{table(found)}\n", flush=True)
+    for peer, reason in missing.items():
+        print(f"{peer} left out: {reason}", flush=True)
+    for peer, one in found.items():
+        yield from figures(f"{name}_{peer}", one, found.get("naiad"))
 
 
 def _measure(settings: Settings, subject: Subject, wire: Wire) -> tuple[dict[str, Found], dict[str, str]]:

@@ -49,22 +49,27 @@ def make_subject(name: str, work: Path) -> Subject:
         CaseSkippedError: onnx or ONNX Runtime is not installed.
     """
     write, shape = SUBJECTS[name]
-    return _called(name, write(work / f"peers-{name}"), shape)
+    folder = work / f"peers-{name}"
+    file = folder / "model.onnx"
+    if not folder.exists():
+        folder.mkdir()
+        write(file)
+    return _called(name, file, shape)
 
 
-def _write_resnet50(folder: Path) -> Path:
+def _write_resnet50(file: Path) -> None:
     from naiad.quickstart.catalog import MODELS
     from naiad.quickstart.write import QuickstartError, write_repository
 
     model = MODELS["resnet50_onnx"]
     try:
-        write_repository(folder, [model])
+        write_repository(file.parent / "models", [model])
     except QuickstartError as error:
         raise CaseSkippedError(str(error)) from None
-    return folder / model.name / "1" / "model.onnx"
+    (file.parent / "models" / model.name / "1" / "model.onnx").rename(file)
 
 
-def _write_small(folder: Path) -> Path:
+def _write_small(file: Path) -> None:
     random = np.random.default_rng(17)
     widths = [SMALL_INPUTS, *[SMALL_WIDTH] * SMALL_LAYERS, SMALL_OUTPUTS]
     weights: dict[str, Array] = {}
@@ -77,12 +82,10 @@ def _write_small(folder: Path) -> Path:
         if not last:
             nodes.append(("Relu", [f"sum{number}"], f"hidden{number}"))
         at = f"hidden{number}"
-    folder.mkdir()
-    save_graph(folder / "model.onnx", [("x", "FLOAT", ["rows", SMALL_INPUTS])], nodes, weights, "y")
-    return folder / "model.onnx"
+    save_graph(file, [("x", "FLOAT", ["rows", SMALL_INPUTS])], nodes, weights, "y")
 
 
-SUBJECTS: dict[str, tuple[Callable[[Path], Path], tuple[int, ...]]] = {
+SUBJECTS: dict[str, tuple[Callable[[Path], None], tuple[int, ...]]] = {
     "resnet50": (_write_resnet50, (3, 224, 224)),
     "small": (_write_small, (SMALL_INPUTS,)),
 }
