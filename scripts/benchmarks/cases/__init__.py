@@ -33,6 +33,7 @@ from . import (
     load_rounds,
     mixed,
     mlp,
+    peers,
     perf_proof,
     placement,
     python_chain,
@@ -105,4 +106,8 @@ CASES: Mapping[str, Case] = {
     "field_east": east.east_like,
     "field_batch": batch_sizes.batch_sizes,
     "field_counts": counts.instance_counts,
+    **peers.PEER_CASES,
 }
+
+ON_REQUEST = tuple(peers.PEER_CASES)
+"""They install other servers from PyPI, and take long: they run only when they are named."""
