@@ -27,6 +27,7 @@ from naiad.repository.local.namespaces import namespace_of, short_name
 from naiad.repository.local.overrides import Overrides
 from naiad.shared_memory.registry import RegionRegistry
 from naiad.telemetry.logs.server_log import LogSettings, ServerLog
+from naiad.telemetry.metrics.latencies import NO_DISTRIBUTIONS, Latencies, LatencySettings
 from naiad.telemetry.metrics.model_statistics import Duration, ModelStatistics, ResponseStatistics
 from naiad.telemetry.tracing.settings import read_changes
 from naiad.telemetry.tracing.settings_store import Tracing
@@ -75,6 +76,7 @@ class Engine:
         strict_readiness: ready only when every model is (``--strict-readiness``).
         log: the server log, whose settings can be changed.
         tracing: the trace settings.
+        latencies: which distributions of latencies are kept; None for none.
 
     Attributes:
         budget: bounds the open requests and their bytes.
@@ -95,7 +97,9 @@ class Engine:
         log: ServerLog | None = None,
         tracing: Tracing | None = None,
         regions: RegionRegistry | None = None,
+        latencies: LatencySettings | None = None,
     ) -> None:
+        self._latencies = latencies or NO_DISTRIBUTIONS
         self.log = log or ServerLog(LogSettings())
         self.regions = regions or RegionRegistry()
         self._manager = manager
@@ -153,7 +157,10 @@ class Engine:
             self.on_serving(model)
 
     def on_serving(self, model: LoadedVersion) -> None:
-        """Trace a version as the settings say now. Called before its first request."""
+        """Trace a version as the settings say now, and measure it. Called before its first request."""
+        if self._latencies.is_on and model.statistics.latencies is None:
+            spec = model.spec
+            model.keep_latencies(Latencies(self._latencies, spec.buckets, spec.decoupled))
         model.trace_with(self._tracing.sampler(model.name))
 
     # Loading and unloading

@@ -39,8 +39,8 @@ from naiad.options.kinds import (
     BackendSetting,
     choice,
     integer,
-    metrics_setting,
 )
+from naiad.options.metrics_config import COUNTERS, METRICS_SETTING, MetricsSetting, MetricsValue
 from naiad.options.option import Group, Option, declare
 from naiad.options.origin import ORIGIN
 from naiad.options.rate_limit import EXECUTION_COUNT, RATE_LIMIT, RESOURCE_SETTING, ResourceSetting
@@ -54,10 +54,6 @@ if TYPE_CHECKING:
 
     from naiad.options.redis_config import RedisSettings
     from naiad.processes.affinity import Affinity
-
-_METRICS_SETTING = metrics_setting(
-    {"counter_latencies": True, "summary_latencies": False, "histogram_latencies": False}, ("summary_quantiles",)
-)
 
 # The reference's own text, its underscores included.
 _INFER_THREADS = "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128."
@@ -537,11 +533,12 @@ class ServerOptions:
         2000,
         "Milliseconds for which a figure of the machine is cached before it is read again.",
     )
-    metrics_config: tuple[tuple[str, bool], ...] = declare(
+    metrics_config: tuple[MetricsSetting, ...] = declare(
         Group.METRICS,
-        _METRICS_SETTING,
+        METRICS_SETTING,
         (),
-        "A setting of the metrics: counter_latencies=false leaves out the duration counters.",
+        "A setting of the metrics: counter_latencies=false leaves out the duration counters, summary_latencies=true "
+        "and histogram_latencies=true add distributions, summary_quantiles has the quantiles of summaries.",
         repeatable=True,
     )
 
@@ -741,7 +738,11 @@ class ServerOptions:
     @property
     def counter_latencies(self) -> bool:
         """Whether the duration counters are served (``--metrics-config counter_latencies=<boolean>``)."""
-        return dict(self.metrics_config).get("counter_latencies", True)
+        return self.metrics_setting(COUNTERS, True) is True
+
+    def metrics_setting(self, name: str, default: MetricsValue) -> MetricsValue:
+        """The last ``--metrics-config`` value of a setting."""
+        return next((s.value for s in reversed(self.metrics_config) if s.name == name), default)
 
     @property
     def backend_settings(self) -> dict[str, dict[str, str]]:

@@ -17,7 +17,7 @@ from naiad.errors import InvalidArgumentError, QueueFullError, UnavailableError
 from naiad.execution.instances.model_instance import NO_REGIONS, ModelInstance
 from naiad.execution.instances.warmup import NO_WARMUP, Warmup
 from naiad.execution.model.custom_batching import CustomBatching
-from naiad.execution.model.fast_path import InlineRunner, may_run_directly
+from naiad.execution.model.fast_path import InlineRunner, inline_runner, may_run_directly
 from naiad.execution.model.group_change import GroupChange
 from naiad.execution.model.instance_set import InstanceSet
 from naiad.execution.model.interceptor import Interceptor, StopInterceptor
@@ -35,6 +35,7 @@ from naiad.request import InferRequest
 from naiad.scheduling.admission import RequestBudget
 from naiad.scheduling.queue.ordered_release import OrderedRelease
 from naiad.telemetry.metrics.custom import CustomMetrics
+from naiad.telemetry.metrics.latencies import Latencies
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
 from naiad.telemetry.tracing.settings_store import Sampler
 
@@ -142,6 +143,12 @@ class LoadedModel:
         if self._inline_runner is not None:
             self._inline_runner = self._inline_runner.sampled(sampler)
 
+    def keep_latencies(self, latencies: Latencies) -> None:
+        """Keep the distributions of the latencies from now on. Called before its first request."""
+        self._statistics.latencies = latencies
+        if self._inline_runner is not None:
+            self._inline_runner = self._inline_runner.sampled(None)
+
     # Loading and unloading
 
     def start(self, warmup: Warmup = NO_WARMUP) -> None:
@@ -175,7 +182,7 @@ class LoadedModel:
         if not is_plain or not may_run_directly(self.spec):
             return None
         execute = None if first is None else first.execute
-        return None if execute is None else InlineRunner(execute, self._statistics, self._clock)
+        return None if execute is None else inline_runner(execute, self._statistics, self._clock)
 
     def _find_regions_from(self) -> int:
         """From which size on every instance can read an input from a region itself."""
@@ -283,6 +290,14 @@ class LoadedModel:
         """Forget instances that have ended."""
         self._queue.leave(instances)
         self._set.forget(instances)
+
+    @property
+    def instance_states(self) -> dict[str, int]:
+        """How many instances that serve are idle, busy and down."""
+        serving = [i for i in self._instances if i not in self._set.passive]
+        down = sum(not i.is_up for i in serving)
+        idle = sum(i.is_up and i in self._queue.idle for i in serving)
+        return {"idle": idle, "busy": len(serving) - down - idle, "down": down}
 
     @property
     def process_ids(self) -> list[int]:

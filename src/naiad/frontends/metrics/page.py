@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from naiad.engine.engine import Engine
 from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import TEXT, send_wrong_method
-from naiad.frontends.metrics.extra_families import own_families
+from naiad.frontends.metrics.extra_families import Port, own_families
+from naiad.telemetry.metrics import openmetrics
 from naiad.telemetry.metrics.custom import CustomMetrics
+from naiad.telemetry.metrics.load import LoadFigures
 from naiad.telemetry.metrics.page import CONTENT_TYPE, InFlight, ModelSeries, PageSettings, render
 from naiad.telemetry.metrics.server_statistics import CacheFigures
 from naiad.wire.http1.head import RequestHead
@@ -15,7 +19,8 @@ from naiad.wire.http1.head import RequestHead
 class MetricsApplication:
     """Answers the requests of the metrics port from the engine's own counters, which it reads at each scrape.
 
-    ``custom`` holds the metrics of the models themselves, ``cache`` the figures of the response cache.
+    ``custom`` holds the metrics of the models themselves, ``cache`` the figures of the response cache, ``ports`` the
+    listeners by their protocols.
     """
 
     def __init__(
@@ -24,7 +29,10 @@ class MetricsApplication:
         settings: PageSettings,
         custom: CustomMetrics | None = None,
         cache: CacheFigures | None = None,
+        ports: Mapping[str, Port] | None = None,
     ) -> None:
+        self._ports = {} if ports is None else ports
+        self._load = LoadFigures()
         self._engine = engine
         self._custom = custom
         self._cache = cache
@@ -33,13 +41,19 @@ class MetricsApplication:
     def __call__(self, head: RequestHead) -> Handler:
         if head.method != "GET":
             return _method_not_allowed
-        return self._scrape if head.target in ("/metrics", "/metrics/") else _nothing_here
+        if head.target not in ("/metrics", "/metrics/"):
+            return _nothing_here
+        accept = head.headers.get("accept", "")
+        return self._scrape_openmetrics if openmetrics.wants_openmetrics(accept) else self._scrape
 
     def _scrape(self, exchange: Exchange, body: Body) -> None:
         exchange.send_status(200, CONTENT_TYPE, self.page())
 
-    def page(self) -> bytes:
-        """The page as it is now."""
+    def _scrape_openmetrics(self, exchange: Exchange, body: Body) -> None:
+        exchange.send_status(200, openmetrics.CONTENT_TYPE, self.page(exemplars=True))
+
+    def page(self, exemplars: bool = False) -> bytes:
+        """The page as it is now, with ``exemplars`` as OpenMetrics."""
         cached = self._cache is not None
         series = [
             ModelSeries(m.name, m.version, m.spec.metric_tags, m.statistics, cached and m.spec.is_cached, m.namespace)
@@ -52,7 +66,8 @@ class MetricsApplication:
             custom=self._custom,
             cache=self._cache,
             in_flight=InFlight(budget.requests, budget.bytes, budget.refused, budget.cancelled.by_reason),
-            more=own_families(self._engine),
+            more=own_families(self._engine, self._ports, self._load),
+            exemplars=exemplars,
         )
 
 
