@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic_ns
 from typing import Any
 
@@ -139,7 +140,12 @@ class LoadedModel:
 
     def trace_with(self, sampler: Sampler | None) -> None:
         """Trace the requests that ``sampler`` chooses from now on, or none."""
-        self._responder.tracer = None if sampler is None else ModelTracer(sampler, self.spec, self.version)
+        # A model that makes its own responses or calls adds to the trace. Requests of sequences are rewritten before
+        # they run, so these are chosen after their responses.
+        is_early = (self._sends_requests or self.spec.decoupled) and self.spec.sequence is None
+        tracer = None if sampler is None else ModelTracer(sampler, self.spec, self.version, is_early)
+        self._responder.tracer = tracer
+        self._push = partial(self._push_traced, tracer) if is_early and tracer is not None else self._scheduler.push
         if self._inline_runner is not None:
             self._inline_runner = self._inline_runner.sampled(sampler)
 
@@ -342,6 +348,10 @@ class LoadedModel:
         self._statistics.pending += 1
         if queue.idle and not queue.turn_is_set:
             self._scheduler.wake(request)
+
+    def _push_traced(self, tracer: ModelTracer, request: InferRequest) -> None:
+        tracer.begin(request)
+        self._scheduler.push(request)
 
     def reserve(self) -> None:
         """Reserve a place for a request that is still being read: until ``submit_reserved`` or ``release`` is called,

@@ -14,6 +14,7 @@ from naiad.execution.model.accounting import count_one
 from naiad.execution.model.responder import ModelResponder, send_part
 from naiad.execution.model.response_times import ResponseTimes
 from naiad.execution.model.scheduler import Scheduler
+from naiad.execution.model.tracing import note_response
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import Array, InferRequest, request_label
 from naiad.worker.ipc.frames import FLAG_FINAL, FLAG_OWN, FLAG_RESCHEDULE
@@ -111,6 +112,8 @@ class WorkerEvents:
         elif response.outputs is None and response.error is None:
             # An empty response: nothing is sent.
             return
+        elif responder.tracer is not None:
+            note_response(request)
         send_part(request, response.outputs, response.error, response.final)
         if response.final:
             if responder.tracer is not None:
