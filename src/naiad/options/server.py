@@ -551,6 +551,13 @@ class ServerOptions:
         repeatable=True,
     )
 
+    slow_requests: int = declare(
+        Group.TRACING,
+        integer(0, 10_000),
+        0,
+        "How many slow requests are kept with their causes, for GET /v2/traces/slow; 0 records none.",
+    )
+
     repoagent_directory: str = declare(
         Group.MODEL_REPOSITORY,
         FOLDER_NAME,

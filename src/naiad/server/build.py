@@ -41,6 +41,7 @@ from naiad.shared_memory.registry import RegionRegistry
 from naiad.telemetry.logs.server_log import LogSettings, ServerLog
 from naiad.telemetry.metrics.host import usable_memory_bytes
 from naiad.telemetry.metrics.latencies import DEFAULT_QUANTILES, NO_DISTRIBUTIONS, LatencySettings
+from naiad.telemetry.slow.recorder import SlowRequests
 from naiad.telemetry.tracing.settings_store import Tracing
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ class Parts:
     def close(self) -> None:
         """Stop the threads of the parts and release their memory and files."""
         self.reloader.close()
+        if self.engine.slow is not None:
+            self.engine.slow.watch.close()
         self.regions.close()
         self.catalog.close()
         self.tracing.close(TRACE_FILE_S)
@@ -153,7 +156,9 @@ def build(options: ServerOptions, log: ServerLog, own_backends: OwnBackends = NO
         watch=Watch(catalog) if options.polls else None,
         regions=regions,
         tracing=tracing,
-        engine=Engine(manager, options.id, options.strict_readiness, log, tracing, regions, _latencies(options)),
+        engine=Engine(
+            manager, options.id, options.strict_readiness, log, tracing, regions, _latencies(options), _slow(options)
+        ),
         reloader=FileReloader(reloaded_paths(options)),
         gates=gates(options),
     )
@@ -260,6 +265,10 @@ def metrics_application(parts: Parts) -> MetricsApplication:
         cache=parts.cache.figures if parts.cache is not None else None,
         ports=parts.ports,
     )
+
+
+def _slow(options: ServerOptions) -> SlowRequests | None:
+    return SlowRequests(options.slow_requests) if options.slow_requests else None
 
 
 def _latencies(options: ServerOptions) -> LatencySettings:

@@ -35,6 +35,7 @@ from naiad.scheduling.ensemble.graph import EnsembleError, Graph, depth
 from naiad.telemetry.metrics.custom import CustomMetrics
 from naiad.telemetry.metrics.latencies import Latencies
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
+from naiad.telemetry.slow.recorder import SlowRequests
 from naiad.telemetry.tracing.settings_store import Sampler
 
 
@@ -225,6 +226,9 @@ class EnsembleModel:
     def keep_latencies(self, latencies: Latencies) -> None:
         """Keep the distributions of the latencies from now on."""
         self.statistics.latencies = latencies
+
+    def record_slow(self, requests: SlowRequests) -> None:
+        """Do nothing: its members record the requests that they get."""
 
     def stop_accepting(self) -> None:
         """Refuse new requests; those that were accepted continue."""

@@ -11,6 +11,7 @@ from naiad.scheduling.admission import RequestBudget
 from naiad.telemetry.metrics.custom import CustomMetrics
 from naiad.telemetry.metrics.latencies import Latencies
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
+from naiad.telemetry.slow.recorder import SlowRequests
 from naiad.telemetry.tracing.settings_store import Sampler
 
 
@@ -104,6 +105,9 @@ class LoadedVersion(ServingModel, Protocol):
 
     def keep_latencies(self, latencies: Latencies) -> None:
         """Keep the distributions of the latencies from now on. Called before its first request."""
+
+    def record_slow(self, requests: SlowRequests) -> None:
+        """Look for slow requests from now on. Called before its first request."""
 
     def stop_accepting(self) -> None:
         """Refuse new requests; admitted ones continue."""

@@ -38,6 +38,7 @@ from naiad.scheduling.queue.ordered_release import OrderedRelease
 from naiad.telemetry.metrics.custom import CustomMetrics
 from naiad.telemetry.metrics.latencies import Latencies
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
+from naiad.telemetry.slow.recorder import SlowOfModel, SlowRequests
 from naiad.telemetry.tracing.settings_store import Sampler
 
 logger = logging.getLogger("naiad")
@@ -154,6 +155,15 @@ class LoadedModel:
         self._statistics.latencies = latencies
         if self._inline_runner is not None:
             self._inline_runner = self._inline_runner.sampled(None)
+
+    def record_slow(self, requests: SlowRequests) -> None:
+        """Look for slow requests from now on. Called before its first request."""
+        if self._responder.slow is None:
+            self._responder.slow = SlowOfModel(requests, self.name, self.version)
+        self._responder.slow.instances = self._serving_count()
+
+    def _serving_count(self) -> int:
+        return sum(i not in self._set.passive for i in self._instances)
 
     # Loading and unloading
 
@@ -281,6 +291,8 @@ class LoadedModel:
             tracer = self._responder.tracer
             if tracer is not None and self._inline_runner is not None:
                 self._inline_runner = self._inline_runner.sampled(tracer.sampler)
+        if self._responder.slow is not None:
+            self._responder.slow.instances = self._serving_count()
         self._queue.serve_by(fresh)
 
     def stay_with(self, config: Any) -> None:
@@ -443,11 +455,15 @@ class LoadedModel:
     def pause(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """Pause a request whose caller does not take its responses; see ``Recipient.pause``."""
         running = self._scheduler.as_run(request)
+        if self._responder.slow is not None:
+            self._responder.slow.paused(running)
         for instance in self._instances:
             instance.pause(running, backpressure_timeout_ms)
 
     def resume(self, request: InferRequest) -> None:
         """Resume a paused request: its caller takes its responses again."""
         running = self._scheduler.as_run(request)
+        if self._responder.slow is not None:
+            self._responder.slow.resumed(running)
         for instance in self._instances:
             instance.resume(running)

@@ -167,7 +167,8 @@ class QueueScheduler:
     def _count_left(self, batch: Batch) -> None:
         """Count a batch by why it left the queue."""
         left = self._responder.statistics.left
-        key = self.batcher.reason, batch.rows
+        reason = batch.reason = self.batcher.reason
+        key = reason, batch.rows
         left[key] = left.get(key, 0) + 1
 
     def _request_turns(self, now_ns: int) -> None:

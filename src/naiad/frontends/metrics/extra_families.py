@@ -30,6 +30,11 @@ def own_families(engine: Engine, ports: Mapping[str, Port], load: LoadFigures) -
     yield from shadows.blocks(engine.routes.shadows())
     yield from memory.blocks(_memory(engine))
     yield from _load(engine, load)
+    if engine.slow is not None:
+        watch = engine.slow.watch
+        late = "Seconds that the event loop was late, in turns that were more than 5 ms late"
+        yield family("naiad_loop_late_seconds", "counter", late, [({}, watch.late_ns / 1e9)])
+        yield family("naiad_loop_latest_seconds", "gauge", "The longest of them", [({}, watch.latest_ns / 1e9)])
     if ports:
         rows = [({"protocol": protocol}, port.connection_count) for protocol, port in ports.items()]
         yield family("naiad_connections", "gauge", "Open connections", rows)
