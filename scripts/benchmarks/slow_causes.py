@@ -1,7 +1,7 @@
 """Slow requests that are made on purpose, by ten causes, and what the server says of each.
 
-Run ``.venv/bin/python scripts/benchmarks/slow_causes.py`` on a machine that has nothing else to do: where other processes
-have the processors, that is the cause.
+Run ``.venv/bin/python scripts/benchmarks/slow_causes.py`` on a machine that has nothing else to do: where other
+processes have the processors, that is the cause.
 """
 
 from __future__ import annotations

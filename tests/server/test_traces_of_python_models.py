@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.grpc
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from naiad.testing import RunningServer, serving, wait_until
 from support.otlp_collector import collecting
@@ -173,3 +175,28 @@ def test_spans_of_a_model_that_calls_others(tmp_path: Path, models: Path) -> Non
         if parent is not None:
             assert parent.start_time_unix_nano <= span.start_time_unix_nano
             assert span.end_time_unix_nano <= parent.end_time_unix_nano
+
+
+@pytest.mark.slow
+def test_a_traced_request_is_the_exemplar_of_its_bucket(tmp_path: Path, models: Path) -> None:
+    with collecting() as collector:
+        given = ("mode=opentelemetry", "level=TIMESTAMPS", f"opentelemetry,url={collector.url}", "rate=0")
+        more = (*(f"--trace-config={o}" for o in given), "--metrics-config=histogram_latencies=true")
+        with serving(tmp_path / "log", models, *more) as server:
+            infer(server, "doubles")
+            tensor = {"name": "X", "datatype": "FP32", "shape": [1, 1], "data": [1]}
+            trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
+            parent = ("traceparent", f"00-{trace_id}-00f067aa0ba902b7-01")
+            body = json.dumps({"inputs": [tensor]}).encode()
+            assert server.request("POST", "/v2/models/doubles/infer", body, (parent,)).status == 200
+            url = f"http://127.0.0.1:{server.metrics}/metrics"
+            accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
+            with urllib.request.urlopen(urllib.request.Request(url, headers=accept)) as response:
+                assert response.headers["Content-Type"].startswith("application/openmetrics-text")
+                page = response.read().decode()
+    found = {f.name: f for f in text_string_to_metric_families(page)}
+    samples = found["nv_inference_request_duration_histogram_us"].samples
+    marked = [s for s in samples if s.exemplar is not None]
+    assert [s.exemplar.labels for s in marked] == [{"trace_id": trace_id}]
+    counts = {s.labels["model"]: s.value for s in samples if s.name.endswith("_count")}
+    assert counts["doubles"] == 2

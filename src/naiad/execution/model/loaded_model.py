@@ -144,7 +144,8 @@ class LoadedModel:
         # A model that makes its own responses or calls adds to the trace. Requests of sequences are rewritten before
         # they run, so these are chosen after their responses.
         is_early = (self._sends_requests or self.spec.decoupled) and self.spec.sequence is None
-        tracer = None if sampler is None else ModelTracer(sampler, self.spec, self.version, is_early)
+        latencies = self._statistics.latencies
+        tracer = None if sampler is None else ModelTracer(sampler, self.spec, self.version, is_early, latencies)
         self._responder.tracer = tracer
         self._push = partial(self._push_traced, tracer) if is_early and tracer is not None else self._scheduler.push
         if self._inline_runner is not None:

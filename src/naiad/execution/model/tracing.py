@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from time import monotonic_ns
+from random import getrandbits
+from time import monotonic_ns, time
 
 from naiad.config.spec import ModelSpec
 from naiad.errors import NaiadError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.model.request_trace import MAX_ERROR, MAX_ID, OpenTrace
 from naiad.request import Array, InferRequest, TracedOptions
+from naiad.telemetry.metrics.latencies import Latencies
 from naiad.telemetry.tracing.settings_store import Sampler
 from naiad.telemetry.tracing.tensors import BACKEND_OUTPUT, MAX_BYTES, QUEUE_INPUT, TracedTensor, traced_tensors
 from naiad.telemetry.tracing.trace import Trace
@@ -25,12 +27,21 @@ class ModelTracer:
 
     Args:
         chooses_early: requests are chosen before they are queued (``begin``), as their model adds to the traces.
+        latencies: gets the traced requests as exemplars; None for no distributions.
     """
 
-    __slots__ = ("_chooses_early", "_model", "_spec", "_version", "sampler")
+    __slots__ = ("_chooses_early", "_latencies", "_model", "_spec", "_version", "sampler")
 
-    def __init__(self, sampler: Sampler, spec: ModelSpec, version: int, chooses_early: bool = False) -> None:
+    def __init__(
+        self,
+        sampler: Sampler,
+        spec: ModelSpec,
+        version: int,
+        chooses_early: bool = False,
+        latencies: Latencies | None = None,
+    ) -> None:
         self.sampler = sampler
+        self._latencies = latencies
         self._chooses_early = chooses_early
         self._model = spec.name
         self._spec = spec
@@ -92,7 +103,26 @@ class ModelTracer:
             if begun is not None:
                 children = tuple(begun.children)
                 trace = replace(trace, children=children, trace_id=begun.trace_id, span_id=begun.span_id)
+            elif sampler.takes_parents:
+                trace = replace(trace, trace_id=parent.trace_id if parent is not None else getrandbits(128) or 1)
+            if trace.trace_id and self._latencies is not None:
+                self._note_exemplar(self._latencies, trace.trace_id, request, batch, responded_ns, has_run)
             sampler.put(trace)
+
+    @staticmethod
+    def _note_exemplar(
+        latencies: Latencies, trace_id: int, request: InferRequest, batch: Batch, responded_ns: int, has_run: bool
+    ) -> None:
+        begun_ns = batch.start_ns - batch.gather_ns
+        run = batch.input_ns - begun_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns
+        is_whole = has_run and batch.infer_ns and batch.end_ns
+        latencies.exemplar(
+            f"{trace_id:032x}",
+            time(),
+            responded_ns - request.received_ns,
+            begun_ns - request.queued_ns,
+            run if is_whole else (),
+        )
 
     def trace_cached(self, request: InferRequest, outputs: Mapping[str, Array]) -> None:
         """Trace a request that the response cache responded to, without a stage of the model."""

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 SAMPLE_S: Final = 0.02
 """How often the process is looked at."""
 KEPT: Final = 3000
-_DEAREST_NS: Final = 200_000
-"""The most that a page fault takes."""
+_DEAREST_NS: Final = 700_000
+"""The most that a page fault takes: that of a huge page."""
 LEAST_NS: Final = 5_000_000
 """A delay that is shorter is nothing unusual."""
 
