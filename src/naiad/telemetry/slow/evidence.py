@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 SAMPLE_S: Final = 0.02
 """How often the process is looked at."""
-KEPT: Final = 3000
+MAX_SAMPLES: Final = 3000
 _DEAREST_NS: Final = 700_000
 """The most that a page fault takes: that of a huge page."""
 LEAST_NS: Final = 5_000_000
@@ -58,7 +58,7 @@ class Evidence:
 
     def __init__(self) -> None:
         self.stops: deque[Stall] = deque(maxlen=512)
-        self.samples: deque[ProcessSample] = deque(maxlen=KEPT)
+        self.samples: deque[ProcessSample] = deque(maxlen=MAX_SAMPLES)
 
     def stopped_ns(self, kind: Incident, begin_ns: int, end_ns: int) -> int:
         """How long stops of a kind lasted within a time."""

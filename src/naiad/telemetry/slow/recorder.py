@@ -92,15 +92,15 @@ class SlowRequest:
 
 
 class SlowRequests:
-    """The ``kept`` slowest requests of all models.
+    """The ``max_requests`` slowest requests of all models.
 
     Attributes:
         threshold_ns: requests that took less are not among them.
         watch: sees what else happens in the process.
     """
 
-    def __init__(self, kept: int) -> None:
-        self._kept = kept
+    def __init__(self, max_requests: int) -> None:
+        self._max_requests = max_requests
         self.evidence = Evidence()
         self.watch = ProcessWatch(self.evidence)
         self._found: list[tuple[int, int, SlowRequest]] = []
@@ -121,11 +121,11 @@ class SlowRequests:
         self._number += 1
         entry = (request.total_ns, self._number, request)
         self._forget()
-        if len(self._found) < self._kept:
+        if len(self._found) < self._max_requests:
             heappush(self._found, entry)
         elif entry > self._found[0]:
             heapreplace(self._found, entry)
-        if len(self._found) >= self._kept:
+        if len(self._found) >= self._max_requests:
             self.threshold_ns = max(LEAST_NS, self._found[0][0])
 
     def as_json(self, model: str = "") -> list[dict[str, Any]]:
