@@ -196,12 +196,13 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
         (["--http-address=http://localhost"], "Got http://localhost. Expected: a host name"),
         (["--metrics-config=counter_latency=false"], "unknown setting 'counter_latency', known ones are counter_lat"),
         (
-            ["--metrics-config=summary_latencies=true"],
-            "summary_latencies=true is not supported by this version of naiad. Expected: <setting>=<boolean>, of which "
-            "this version takes counter_latencies=true or counter_latencies=false, summary_latencies=false, "
-            "histogram_latencies=false.",
+            ["--metrics-config=summary_latencies=2"],
+            "invalid value for bool option: 2. Expected: counter_latencies=<bool",
         ),
-        (["--metrics-config=summary_quantiles=0.5:0.1"], "summary_quantiles is not supported by this version"),
+        (["--metrics-config=summary_quantiles=0.5"], "'0.5' is not <quantile>:<error>, two numbers from 0 to 1"),
+        (["--metrics-config=summary_quantiles=1.5:0.1"], "'1.5:0.1' is not <quantile>:<error>"),
+        (["--metrics-config=summary_quantiles=nan:0.1"], "'nan:0.1' is not <quantile>:<error>"),
+        (["--metrics-config=summary_quantiles=0.5:0.1,0.5:0"], "summary_quantiles names a quantile twice"),
         (["--trace-config=opentelemetry,url=ftp://x"], "the url 'ftp://x' does not begin with http:// or https://"),
         (["--trace-config=opentelemetry,resource=x"], "the resource 'x' is not of the form <key>=<value>"),
         (["--trace-config=opentelemetry,bsp_max_queue_size=0"], "expected a number from 1 to 1048576, got: 0"),
@@ -226,7 +227,7 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
         (["--trace-rate=x"], "Unable to parse 'trace_rate', got: x"),
         (["--trace-level=TIMESTAMPS"], "--trace-config level needs a file"),
         (["--trace-config=rate"], "Expected: mode=triton or opentelemetry, level=OFF, TIMESTAMPS or TENSORS"),
-        (["--metrics-config=counter_latencies"], "Expected: <setting>=<boolean>"),
+        (["--metrics-config=counter_latencies"], "Expected: counter_latencies=<boolean>"),
         (["--backend-config=onnxruntime"], "Expected: <backend>,<key>=<value>, or <key>=<value> for all backends."),
         (["--backend-config=default-max-batch-size=many"], "Invalid option value. Got many"),
         (["--disable-auto-complete-config=true"], "takes no value. Got true"),

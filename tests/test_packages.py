@@ -37,6 +37,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "wire.v2": ("config.spec", "request", "shared_memory", "tensor", "wire.json_text", "wire.proto_fields"),
     "telemetry.metrics": (),
     "telemetry.logs": ("options", "request"),
+    "telemetry.slow": ("request",),
     "telemetry.tracing": ("options", "request", "shared_memory", "tensor"),
     "scheduling": ("request", "scheduling.batcher", "scheduling.sequence", "telemetry.metrics"),
     "scheduling.queue": ("config.spec", "request"),

@@ -48,6 +48,10 @@ def freeze(config: Any) -> ModelSpec:
         accelerators=accelerators(config),
         parameters=parameters(config),
         metric_tags={key: config.metric_tags[key] for key in sorted(config.metric_tags)},
+        buckets={
+            control.metric_identifier.family: tuple(control.histogram_options.buckets)
+            for control in config.model_metrics.metric_control
+        },
         warmup=warmup_samples(config),
         assembly=assembly(config),
         max_batch_bytes=max_batch_bytes(config),

@@ -199,7 +199,8 @@ class ModelSpec:
     ``optimization.execution_accelerators``, those for GPUs first. ``assembly`` is None where a batch is the rows of its
     requests, one behind the other. ``max_batch_bytes`` is 0 for no limit. ``splits_failed`` says that a batch that
     failed is run again in parts. ``ensemble`` is the graph of a model that is made of other models, None for the rest;
-    ``depth`` is how deep ensembles are nested: 1 for an ensemble of plain models.
+    ``depth`` is how deep ensembles are nested: 1 for an ensemble of plain models. ``buckets`` has the upper bounds of
+    the histograms that the configuration sets, by their names.
     """
 
     name: str
@@ -219,6 +220,7 @@ class ModelSpec:
     accelerators: tuple[AcceleratorSpec, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
     metric_tags: Mapping[str, str] = field(default_factory=dict)
+    buckets: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     warmup: tuple[WarmupSample, ...] = ()
     assembly: BatchAssembly | None = None
     max_batch_bytes: int = 0

@@ -39,8 +39,8 @@ from naiad.options.kinds import (
     BackendSetting,
     choice,
     integer,
-    metrics_setting,
 )
+from naiad.options.metrics_config import COUNTERS, METRICS_SETTING, MetricsSetting, MetricsValue
 from naiad.options.option import Group, Option, declare
 from naiad.options.origin import ORIGIN
 from naiad.options.rate_limit import EXECUTION_COUNT, RATE_LIMIT, RESOURCE_SETTING, ResourceSetting
@@ -54,10 +54,6 @@ if TYPE_CHECKING:
 
     from naiad.options.redis_config import RedisSettings
     from naiad.processes.affinity import Affinity
-
-_METRICS_SETTING = metrics_setting(
-    {"counter_latencies": True, "summary_latencies": False, "histogram_latencies": False}, ("summary_quantiles",)
-)
 
 # The reference's own text, its underscores included.
 _INFER_THREADS = "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128."
@@ -550,11 +546,12 @@ class ServerOptions:
         2000,
         "Milliseconds for which a figure of the machine is cached before it is read again.",
     )
-    metrics_config: tuple[tuple[str, bool], ...] = declare(
+    metrics_config: tuple[MetricsSetting, ...] = declare(
         Group.METRICS,
-        _METRICS_SETTING,
+        METRICS_SETTING,
         (),
-        "A setting of the metrics: counter_latencies=false leaves out the duration counters.",
+        "A setting of the metrics: counter_latencies=false leaves out the duration counters, summary_latencies=true "
+        "and histogram_latencies=true add distributions, summary_quantiles has the quantiles of summaries.",
         repeatable=True,
     )
 
@@ -565,6 +562,13 @@ class ServerOptions:
         "A setting of request traces: level, rate and count select the requests; triton,file is the file for "
         "traces, or with mode=opentelemetry opentelemetry,url the collector.",
         repeatable=True,
+    )
+
+    slow_requests: int = declare(
+        Group.TRACING,
+        integer(0, 10_000),
+        0,
+        "How many slow requests are kept with their causes, for GET /v2/traces/slow; 0 records none.",
     )
 
     repoagent_directory: str = declare(
@@ -754,7 +758,11 @@ class ServerOptions:
     @property
     def counter_latencies(self) -> bool:
         """Whether the duration counters are served (``--metrics-config counter_latencies=<boolean>``)."""
-        return dict(self.metrics_config).get("counter_latencies", True)
+        return self.metrics_setting(COUNTERS, True) is True
+
+    def metrics_setting(self, name: str, default: MetricsValue) -> MetricsValue:
+        """The last ``--metrics-config`` value of a setting."""
+        return next((s.value for s in reversed(self.metrics_config) if s.name == name), default)
 
     @property
     def backend_settings(self) -> dict[str, dict[str, str]]:

@@ -11,10 +11,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from naiad.telemetry.metrics.batch_families import batch_blocks
 from naiad.telemetry.metrics.custom import CustomMetrics, Family
 from naiad.telemetry.metrics.exposition import braced, help_text, label_text
 from naiad.telemetry.metrics.host import HOST, MachineFigures
+from naiad.telemetry.metrics.latencies import NO_DISTRIBUTIONS, Latencies, LatencySettings
+from naiad.telemetry.metrics.latency_families import latency_blocks
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
+from naiad.telemetry.metrics.openmetrics import as_openmetrics
 from naiad.telemetry.metrics.server_statistics import CacheFigures
 from naiad.version import __version__
 
@@ -169,11 +173,13 @@ class PageSettings:
         cpu: whether the machine's load and memory are shown (``--allow-cpu-metrics``).
         latencies: whether the duration counters are shown (``--metrics-config counter_latencies``).
         interval_ms: how long a figure of the machine is cached before it is read again.
+        distributions: which summaries and histograms of latencies are shown.
     """
 
     cpu: bool = True
     latencies: bool = True
     interval_ms: int = 2000
+    distributions: LatencySettings = NO_DISTRIBUTIONS
 
 
 def render(
@@ -186,8 +192,9 @@ def render(
     in_flight: InFlight | None = None,
     more: Iterable[str] = (),
     pinned: tuple[int, int] = (0, 0),
+    exemplars: bool = False,
 ) -> bytes:
-    """The whole page as UTF-8 text of ``CONTENT_TYPE``.
+    """The whole page as UTF-8 text of ``CONTENT_TYPE``, or with ``exemplars`` of ``openmetrics.CONTENT_TYPE``.
 
     Args:
         series: the model versions that are loaded; a version has all its series from the start.
@@ -203,7 +210,15 @@ def render(
     series = list(series)
     shown = [(_model_labels(item), item.statistics) for item in series]
     cached = [(_model_labels(item), item.statistics) for item in series if item.is_cached]
-    blocks = [*_model_blocks(shown, settings.latencies), *more, *_process_blocks(host), *_pinned_blocks(pinned)]
+    latencies = latency_blocks(_distributions(shown), _distributions(cached), settings.distributions, exemplars)
+    blocks = [
+        *_model_blocks(shown, settings.latencies),
+        *latencies,
+        *batch_blocks(shown),
+        *more,
+        *_process_blocks(host),
+        *_pinned_blocks(pinned),
+    ]
     if cached:
         blocks += [_family_block(family, cached) for family in _CACHED]
     if cache is not None:
@@ -215,7 +230,12 @@ def render(
     if custom is not None:
         blocks += [_custom_block(family) for family in custom.families.values() if family.metrics]
     # A model may put characters into labels that UTF-8 cannot encode: they must not cost the whole page.
-    return "".join(blocks).encode("utf-8", "backslashreplace")
+    text = "".join(blocks)
+    return (as_openmetrics(text) if exemplars else text).encode("utf-8", "backslashreplace")
+
+
+def _distributions(shown: Sequence[tuple[Labels, ModelStatistics]]) -> list[tuple[Labels, Latencies]]:
+    return [(labels, statistics.latencies) for labels, statistics in shown if statistics.latencies is not None]
 
 
 def _model_blocks(shown: Sequence[tuple[Labels, ModelStatistics]], latencies: bool) -> Iterator[str]:
