@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import json
 import pickle
 import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -108,7 +109,26 @@ def _type_of(target: Any) -> Any:
 
 
 def _can_be_imported(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None and name.partition(".")[0] in sys.modules
-    except (ImportError, ValueError):
-        return False
+    """Whether another process finds the module as well.
+
+    What is only in ``sys.modules`` does not count: a test runner, for one, puts files there under names of its own.
+    """
+    path: Sequence[str] | None = None
+    parts = name.split(".")
+    for size in range(1, len(parts) + 1):
+        spec = _found(".".join(parts[:size]), path)
+        if spec is None:
+            return False
+        path = spec.submodule_search_locations
+    return True
+
+
+def _found(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    for finder in sys.meta_path:
+        try:
+            spec = finder.find_spec(name, path)
+        except (ImportError, AttributeError, ValueError):
+            continue
+        if spec is not None:
+            return spec
+    return None
