@@ -167,7 +167,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     # A server in a thread of a program, and the names under which programs know it.
     "inprocess": (
-        *("backends.callable", "binding", "config.export", "engine", "execution.model.interface"),
+        *("backend_api", "backends.callable", "binding", "config.export", "engine", "execution.model.interface"),
         *("frontends.inference", "lifecycle", "options", "repository.local", "request", "server", "shared_memory"),
         *("telemetry.logs", "tensor"),
     ),
