@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,12 +46,15 @@ def index(ready_only: bool) -> PlainRequest:
     return PlainRequest("POST", "/v2/repository/index", body, "RepositoryIndex", {"ready": ready_only})
 
 
-def load(model: str, config: str | None) -> PlainRequest:
-    """Load a model."""
-    body = {} if config is None else {"parameters": {"config": config}}
+def load(model: str, config: str | None, files: Mapping[str, bytes]) -> PlainRequest:
+    """Load a model; ``files`` are named ``file:<path>``."""
+    texts = {} if config is None else {"config": config}
+    body = texts | {name: b64encode(content).decode() for name, content in files.items()}
     path = f"/v2/repository{model_path(model).removeprefix('/v2')}/load"
-    fields = {"model_name": model, "parameters": {} if config is None else {"config": {"string_param": config}}}
-    return PlainRequest("POST", path, orjson.dumps(body), "RepositoryModelLoad", fields)
+    parameters: dict[str, dict[str, Any]] = {name: {"string_param": text} for name, text in texts.items()}
+    parameters |= {name: {"bytes_param": content} for name, content in files.items()}
+    fields = {"model_name": model, "parameters": parameters}
+    return PlainRequest("POST", path, orjson.dumps({"parameters": body} if body else {}), "RepositoryModelLoad", fields)
 
 
 def unload(model: str, unload_dependents: bool) -> PlainRequest:

@@ -33,10 +33,12 @@ _END = Response(0, None, None, FLAG_FINAL | FLAG_EMPTY)
 class _OpenBatch:
     """A batch whose responses are being made. The thread reads what the event loop sets, and the other way round."""
 
-    __slots__ = ("batch", "cancelled", "late", "pauses_s", "posted", "taken", "task", "wake")
+    __slots__ = ("batch", "cancelled", "late", "pauses_s", "posted", "requests", "taken", "task", "wake")
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: Batch, requests: Sequence[InferRequest]) -> None:
         self.batch = batch
+        # Those that the model gets: not those that came too late for it.
+        self.requests = requests
         self.task: asyncio.Task[None] | None = None
         self.wake = asyncio.Event()
         # Two counters, as each has one writer: the thread, and the event loop.
@@ -49,7 +51,7 @@ class _OpenBatch:
     @property
     def is_cancelled(self) -> bool:
         """Whether all callers have gone."""
-        return len(self.cancelled) == len(self.batch.requests)
+        return len(self.cancelled) == len(self.requests)
 
     @property
     def waits(self) -> bool:
@@ -126,31 +128,44 @@ class RequestListThreadInstance(ModelInstance):
 
     def run(self, batch: Batch) -> None:
         """Begin with a batch, whose responses ``StreamEventSink.worker_responded`` gets."""
-        batch.start_ns = batch.input_ns = batch.infer_ns = batch.end_ns = monotonic_ns()
-        opened = _OpenBatch(batch)
+        now_ns = batch.start_ns = batch.input_ns = batch.infer_ns = batch.end_ns = monotonic_ns()
+        limit_ns = round(1e9 * self._thread.created.deadline_s)
+        requests: Sequence[InferRequest] = batch.requests
+        if limit_ns:
+            requests = [r for r in requests if not r.received_ns or now_ns - r.received_ns < limit_ns]
+        opened = _OpenBatch(batch, requests)
         self._open.update(dict.fromkeys(batch.requests, opened))
         self._running += 1
-        self._thread.soon(self._begin, opened)
-        self._watch(opened)
+        if limit_ns:
+            self._watch(opened, limit_ns, now_ns)
+        if requests:
+            self._thread.soon(self._begin, opened)
+        else:
+            self._loop.call_soon(self._take_end, opened)
         if self._running < self._thread.created.max_open:
             # The next batch may not begin before this one has been handed over.
             self._freed = self._loop.call_soon(self._events.step_finished, self, batch)
         else:
             self._full = batch
 
-    def _watch(self, opened: _OpenBatch) -> None:
-        limit_s = self._thread.created.deadline_s
-        if limit_s > 0:
-            # Of the request that came first, as the batch has one run.
-            first_ns = min((r.received_ns for r in opened.batch.requests if r.received_ns), default=monotonic_ns())
-            left_s = limit_s - (monotonic_ns() - first_ns) / 1e9
-            opened.late = self._loop.call_later(max(0.0, left_s), self._end_late, opened, limit_s)
+    def _watch(self, opened: _OpenBatch, limit_ns: int, now_ns: int) -> None:
+        """End the requests that came too late for the model at once, and the others at the deadline of the first."""
+        late = [r for r in opened.batch.requests if r not in opened.requests]
+        if late:
+            self._loop.call_soon(self._end_late, opened, late, limit_ns / 1e9)
+        if opened.requests:
+            left_ns = limit_ns - now_ns + min(r.received_ns or now_ns for r in opened.requests)
+            opened.late = self._loop.call_later(left_ns / 1e9, self._deadline_passed, opened, limit_ns / 1e9)
 
-    def _end_late(self, opened: _OpenBatch, limit_s: float) -> None:
-        """Respond in the place of a model that takes too long. A call that does not await goes on to its end."""
+    def _deadline_passed(self, opened: _OpenBatch, limit_s: float) -> None:
         opened.late = None
+        self._end_late(opened, opened.requests, limit_s)
+        self._thread.soon(self._abort, opened)
+
+    def _end_late(self, opened: _OpenBatch, requests: Sequence[InferRequest], limit_s: float) -> None:
+        """Respond in the place of a model that takes too long. A call that does not await goes on to its end."""
         text = f"model '{self._spec.name}' did not respond within its deadline of {limit_s:g} s"
-        for request in opened.batch.requests:
+        for request in requests:
             if self._open.get(request) is opened:
                 del self._open[request]
                 opened.cancelled.add(request)
@@ -158,12 +173,11 @@ class RequestListThreadInstance(ModelInstance):
                 last = Response(0, None, error, FLAG_FINAL | FLAG_ERROR)
                 self._events.worker_responded(request, last, opened.batch)
         logger.warning("%s", text)
-        self._thread.soon(self._abort, opened)
         self._notify_idle()
 
     def cancel(self, request: InferRequest) -> None:
         opened = self._open.get(request)
-        if opened is not None:
+        if opened is not None and request in opened.requests:
             opened.cancelled.add(request)
             opened.pauses_s.pop(request, None)
             if opened.is_cancelled:
@@ -175,7 +189,7 @@ class RequestListThreadInstance(ModelInstance):
         opened = self._open.get(request)
         if opened is not None and request not in opened.cancelled:
             # What others wait for, in this batch or behind it, does not wait for ever.
-            is_alone = self._thread.created.max_open > 1 and len(opened.batch.requests) == 1
+            is_alone = self._thread.created.max_open > 1 and len(opened.requests) == 1
             opened.pauses_s[request] = math.inf if is_alone else backpressure_timeout_ms / 1000
 
     def resume(self, request: InferRequest) -> None:
@@ -219,7 +233,7 @@ class RequestListThreadInstance(ModelInstance):
 
     async def _run(self, opened: _OpenBatch) -> None:
         try:
-            await self._respond(opened, opened.batch.requests)
+            await self._respond(opened, opened.requests)
         finally:
             self._hand_over(self._take_end, opened)
 
