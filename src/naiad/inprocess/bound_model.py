@@ -14,7 +14,7 @@ from naiad.binding.model_folder import write_model_folder
 from naiad.errors import ModelLoadError
 
 
-class BoundModel(Protocol):
+class BindableModel(Protocol):
     """A model of the program itself."""
 
     @property
@@ -52,7 +52,7 @@ class FunctionModel:
         return function_backend(context, self.function)
 
 
-def backend_of_bound(models: Mapping[str, BoundModel]) -> Callable[[BackendContext], Backend]:
+def backend_of_bound(models: Mapping[str, BindableModel]) -> Callable[[BackendContext], Backend]:
     """What creates the backends of ``models``, which are looked up by name when a model is loaded."""
 
     def create(context: BackendContext) -> Backend:

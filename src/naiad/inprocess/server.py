@@ -14,7 +14,7 @@ from naiad.binding.function import THREAD, bind_function
 from naiad.binding.model_folder import CALLABLE
 from naiad.binding.tensor_types import TensorType
 from naiad.errors import InvalidArgumentError, UnavailableError
-from naiad.inprocess.bound_model import BoundModel, FunctionModel, backend_of_bound
+from naiad.inprocess.bound_model import BindableModel, FunctionModel, backend_of_bound
 from naiad.inprocess.engine_thread import EngineThread
 from naiad.inprocess.model import Model
 from naiad.inprocess.options import read_options
@@ -48,7 +48,7 @@ class Server:
         one = isinstance(model_repository, str | Path)
         self._repositories: list[str | Path] = [model_repository] if one else list(model_repository)  # type: ignore[list-item, arg-type]
         self._options = options
-        self._bound: dict[str, BoundModel] = {}
+        self._bound: dict[str, BindableModel] = {}
         self._engine: EngineThread | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._stopped = threading.Event()
@@ -87,7 +87,7 @@ class Server:
         check_model_name(name)
         self.bind_model(FunctionModel(bind_function(name, function, inputs, outputs, instances, workers)))
 
-    def bind_model(self, bound: BoundModel) -> None:
+    def bind_model(self, bound: BindableModel) -> None:
         """Serve a model that another package makes of a function; errors as ``bind``."""
         check_model_name(bound.model)
         self._bound[bound.model] = bound

@@ -269,6 +269,10 @@ class Triton(TritonBase):
         """``host:port`` of gRPC; "" without."""
         return "" if self._server is None else self._server.grpc_url
 
+    def metrics(self) -> str:
+        """The metrics page; "" while the server does not run. This is Naiad's own, as the addresses are."""
+        return "" if self._server is None else self._server.metrics()
+
     def _new_server(self) -> Server:
         given = {name: value for name, value in self._config.to_dict().items() if value is not None}
         for name, service in _OTHER_FRONT_ENDS.items():

@@ -137,7 +137,7 @@ def _largest(arrays: Sequence[Array]) -> list[int]:
 
 def _common(arrays: Sequence[Array]) -> np.dtype[Any]:
     dtypes = {array.dtype for array in arrays}
-    first = arrays[0].dtype
+    first: np.dtype[Any] = arrays[0].dtype
     if len(dtypes) == 1:
         return first
     if first.kind in "SU" and all(dtype.kind == first.kind for dtype in dtypes):

@@ -132,9 +132,10 @@ class ResultReader:
 
 
 def _has_type(value: Array, spec: TensorSpec) -> bool:
-    if any(spec.dtype is known for known in BYTES_TYPES):
-        return value.dtype.kind == "O"
-    return bool(value.dtype.kind != "O") and config_type(value.dtype.type) == config_type(spec.dtype)
+    is_bytes: bool = value.dtype.kind == "O"
+    if is_bytes or any(spec.dtype is known for known in BYTES_TYPES):
+        return is_bytes and any(spec.dtype is known for known in BYTES_TYPES)
+    return config_type(value.dtype.type) == config_type(spec.dtype)
 
 
 def _short(value: Any) -> str:
