@@ -342,7 +342,7 @@ def test_a_function_that_cannot_go_on_stops_the_server() -> None:
             pytest.raises(PyTritonClientInferenceServerError, match="the device is gone"),
         ):
             client.infer_sample(ONE)
-        wait_until(lambda: not triton.is_alive() and not triton.is_connected())
+        wait_until(lambda: not triton.is_alive() and not triton.is_connected(), 30, "the server to stop")
 
 
 def test_serve_ends_with_stop_and_leaves_nothing_behind() -> None:
@@ -351,9 +351,12 @@ def test_serve_ends_with_stop_and_leaves_nothing_behind() -> None:
     triton.bind("AddSub", add_sub, [numbers(), numbers()], [numbers("add"), numbers("sub")])
     serving = threading.Thread(target=triton.serve)
     serving.start()
-    wait_until(triton.is_alive)
-    assert triton.stop()
-    serving.join(30)
+    try:
+        wait_until(triton.is_alive, 60, "the server to start")
+    finally:
+        stopped = triton.stop()
+        serving.join(30)
+    assert stopped
     assert not triton.stop()
     assert set(threading.enumerate()) <= before
 
@@ -391,7 +394,11 @@ def test_requests_are_batched(caplog: pytest.LogCaptureFixture) -> None:
             first = client.infer_sample(ONE)
             assert begun.wait(30)
             others = [client.infer_sample(ONE) for _ in range(4)]
-            wait_until(lambda: 'pending_request_count{model="noted",version="1"} 4' in triton.metrics())
+            wait_until(
+                lambda: 'pending_request_count{model="noted",version="1"} 4' in triton.metrics(),
+                30,
+                "four requests in the queue",
+            )
             release.set()
             assert all(future.result(30) for future in (first, *others))
     assert rows == [1, 4]
