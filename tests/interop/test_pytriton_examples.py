@@ -108,7 +108,9 @@ def test_an_example_runs_with_its_imports_changed(name: str, tmp_path: Path) -> 
 @pytest.mark.skipif("NAIAD_PYTRITON_TESTS" not in os.environ, reason="NAIAD_PYTRITON_TESTS names no folder")
 @pytest.mark.parametrize("name", UNIT_TESTS)
 def test_unit_tests_pass_with_their_imports_changed(name: str, tmp_path: Path) -> None:
+    # What these tests import themselves.
     pytest.importorskip("wrapt")
+    pytest.importorskip("pytest_mock")
     folder = copied(TESTS, tmp_path / "tests")
     # Fixtures of the modules that exchange tensors with Triton's process.
     (folder / "unit" / "conftest.py").unlink()

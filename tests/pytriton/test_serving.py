@@ -124,6 +124,15 @@ def breaks_off(requests: list[Request]) -> Iterator[list[Outputs]]:
     raise ValueError("no second one")
 
 
+def twice(requests: list[Request]) -> Iterator[list[Outputs]]:
+    for _ in range(2):
+        yield [{"y": request["x"]} for request in requests]
+
+
+def nothing(requests: list[Request]) -> list[Outputs]:
+    return [{} for _ in requests]
+
+
 @batch
 def warmed(x: Array) -> Outputs:
     Calls.warmed.append(x.shape)
@@ -161,7 +170,8 @@ def bind_all(triton: Triton) -> None:
         triton.bind(name, function, x, y)
     triton.bind("strict", in_doubles, x, y, strict=True)
     triton.bind("lenient", in_doubles, x, y)
-    triton.bind("fewer", one_row_less, x, y)
+    for name, wrong in (("fewer", one_row_less), ("twice", twice), ("nothing", nothing)):
+        triton.bind(name, wrong, x, y)
     triton.bind("context", context_of, x, y, config=ModelConfig(max_batch_size=7))
     for name, late in (("stuck", stuck), ("sleeps", sleeps)):
         triton.bind(name, late, x, y, config=ModelConfig(deadline_s=0.2))
@@ -223,6 +233,8 @@ def test_parameters_and_arrays_that_may_be_written(url: str) -> None:
         ("fails", "ValueError: the kettle is empty"),
         ("strict", "`y` for model `strict` has invalid type"),
         ("fewer", "expected 2 rows"),
+        ("twice", "yielded more than one result"),
+        ("nothing", r"lack \['y'\]"),
         ("stuck", r"did not respond within its deadline of 0\.2 s|Request timeout expired"),
         ("sleeps", r"did not respond within its deadline of 0\.2 s"),
     ],

@@ -60,28 +60,21 @@ class InferCall:
         # The function may change its requests.
         inputs = [dict(request.items()) for request in requests]
         wanted = [request.requested_output_names or () for request in requests]
-        result = self._function(list(requests))
-        if inspect.isawaitable(result):
-            result = await result
-        if inspect.isasyncgen(result):
-            async with aclosing(result) as stream:
-                async for one in stream:
-                    yield self._reader.read(one, inputs, wanted)
-                    self._check_one()
-        elif inspect.isgenerator(result):
-            with closing(result) as values:
-                for one in values:
-                    yield self._reader.read(one, inputs, wanted)
-                    self._check_one()
-        else:
-            yield self._reader.read(result, inputs, wanted)
-
-    def _check_one(self) -> None:
-        if not self._config.decoupled:
-            raise ValueError(
-                f"the function of model '{self._config.model_name}' yielded more than one result: bind it with "
-                "ModelConfig(decoupled=True)"
-            )
+        found: Sequence[Mapping[str, Array]] | None = None
+        async with aclosing(_each(self._function(list(requests)))) as results:
+            async for result in results:
+                if found is not None:
+                    raise ValueError(
+                        f"the function of model '{self._config.model_name}' yielded more than one result: bind it with "
+                        "ModelConfig(decoupled=True)"
+                    )
+                made = self._reader.read(result, inputs, wanted)
+                if self._config.decoupled:
+                    yield made
+                else:
+                    found = made
+        if found is not None:
+            yield found
 
     async def warm_up(self, warmups: Sequence[ModelWarmup]) -> None:
         """Run the warm-up requests; errors as ``responses``."""
@@ -90,3 +83,19 @@ class InferCall:
             async with aclosing(self.responses([self.request(inputs, {}, names)])) as responses:
                 async for _ in responses:
                     pass
+
+
+async def _each(result: Any) -> AsyncGenerator[Any, None]:
+    """The results of a function of any kind."""
+    if inspect.isawaitable(result):
+        result = await result
+    if inspect.isasyncgen(result):
+        async with aclosing(result) as stream:
+            async for one in stream:
+                yield one
+    elif inspect.isgenerator(result):
+        with closing(result) as values:
+            for one in values:
+                yield one
+    else:
+        yield result

@@ -73,7 +73,7 @@ class ResultReader:
             made[name] = array
         if missing := [name for name in wanted if name not in made]:
             if self._strict or not made:
-                raise self._wrong(f"returned the outputs {sorted(made)}, and the caller wants {missing} too")
+                raise self._wrong(f"lack {missing}, which the caller wants. Got {sorted(made)} instead")
             is_plain = False
         return made if is_plain else Outputs(made)
 
