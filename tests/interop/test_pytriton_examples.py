@@ -23,7 +23,7 @@ from support.source_tree import ROOT
 
 EXAMPLES = Path(os.environ.get("NAIAD_PYTRITON_EXAMPLES", ""))
 TESTS = Path(os.environ.get("NAIAD_PYTRITON_TESTS", ""))
-RUN_S = 120
+RUN_S = 240
 # Those that need neither a GPU nor a network, with the modules that they import.
 PROGRAMS = {
     "add_sub_python": (),
@@ -47,7 +47,7 @@ IMPORT = re.compile(r"\b(from|import) pytriton\b")
 INJECT = "from naiad.pytriton.models.model import _inject_triton_context"
 INJECT_HERE = "from naiad.pytriton.decorators.context import inject_triton_context as _inject_triton_context"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def copied(source: Path, folder: Path) -> Path:

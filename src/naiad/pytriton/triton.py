@@ -17,9 +17,6 @@ from naiad.inprocess.stop_signals import stop_signals
 from naiad.pytriton.client.url import TritonUrl
 from naiad.pytriton.client.waiting import wait_for_ready
 from naiad.pytriton.constants import (
-    DEFAULT_GRPC_PORT,
-    DEFAULT_HTTP_PORT,
-    DEFAULT_METRICS_PORT,
     DEFAULT_TRITON_STARTUP_TIMEOUT_S,
     TRITON_ACCESS_HEADER,
     TRITON_LOCAL_IP,
@@ -281,14 +278,9 @@ class Triton(TritonBase):
                     f"found {name}=True, and this server has no front end for {service}: leave it out, and let "
                     f"{service} call the routes of HTTP (http_port=8080)"
                 )
-        ports = {
-            "http_port": (DEFAULT_HTTP_PORT, "allow_http"),
-            "grpc_port": (DEFAULT_GRPC_PORT, "allow_grpc"),
-            "metrics_port": (DEFAULT_METRICS_PORT, "allow_metrics"),
-        }
-        for name, (port, allow) in ports.items():
+        # Their ports are those of ``naiad serve`` unless the configuration names others.
+        for allow in ("allow_http", "allow_grpc", "allow_metrics"):
             given.setdefault(allow, True)
-            given.setdefault(name, port)
         repository = given.pop("model_repository", ())
         for name, rules in self._security_config.options().items():
             given[name] = [*([given[name]] if name in given else []), *rules]
