@@ -400,7 +400,7 @@ def test_options_without_effect_and_deprecated_ones_are_remarked_on() -> None:
     assert options("--http-thread-count=4").warnings == (
         "--http-thread-count has no effect: one event loop serves all HTTP connections",
     )
-    pools = ("--pinned-memory-pool-byte-size=1024", "--cuda-memory-pool-byte-size=0:0", "--enable-peer-access=FALSE")
+    pools = ("--cuda-memory-pool-byte-size=0:0", "--enable-peer-access=FALSE")
     for name in ("--grpc-infer-thread-count=2", "--grpc-infer-allocation-pool-size=8", *pools):
         assert "has no effect" in options(name).warnings[0]
     assert "no effect without --grpc-use-ssl=true" in options("--grpc-server-cert=c").warnings[0]
@@ -441,9 +441,8 @@ def test_every_option_of_the_reference_is_taken() -> None:
         *("--enable-peer-access", "--http-thread-count", "--grpc-infer-thread-count"),
         *("--grpc-infer-allocation-pool-size", "--sagemaker-port", "--sagemaker-safe-port-range"),
         *("--sagemaker-thread-count", "--vertex-ai-port", "--vertex-ai-thread-count", "--vertex-ai-default-model"),
-        *("--cache-directory", "--pinned-memory-pool-byte-size", "--cuda-memory-pool-byte-size"),
-        *("--cuda-virtual-address-size", "--min-supported-compute-capability", "--buffer-manager-thread-count"),
-        "--model-load-gpu-limit",
+        *("--cache-directory", "--cuda-memory-pool-byte-size"),
+        *("--cuda-virtual-address-size", "--buffer-manager-thread-count"),
     ]
     assert [str(setting) for setting in got.host_policy] == ["p,numa-node=0", "p,cpu-cores=0-3,8"]
     assert got.host_policies == {"p": Affinity((0, 1, 2, 3, 8), 0)}

@@ -25,9 +25,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "processes": (),
     "options": ("processes",),
     "tensor": ("worker.ipc",),
-    "shared_memory": ("tensor",),
+    "shared_memory": ("gpus", "tensor"),
     "request": ("shared_memory", "tensor"),
-    "config": ("tensor",),
+    "gpus": (),
+    "config": ("gpus.usable", "tensor"),
     "binding": ("tensor",),
     "wire": (),
     "wire.http1": ("wire.compression", "worker.ipc.buffer_pool"),
@@ -69,7 +70,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("execution.model_directory", "request", "scheduling", "telemetry", "tensor"),
     ),
     # Frameworks know each other by name alone, through the registry.
-    "backends.registry": ("backend_api", "backends.python", "config"),
+    "backends.registry": ("backend_api", "backends.python", "config", "gpus.driver"),
     "backends.placement": (
         *("backend_api", "backends.environments", "backends.out_of_process", "backends.registry"),
         *("backends.shared", "config", "execution.worker"),
@@ -82,6 +83,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "backends.onnx": ("backend_api", "backends.shared", "config", "processes", "tensor"),
     "backends.openvino": ("backend_api", "backends.shared", "config", "processes", "tensor"),
     "backends.tensorflow": ("backend_api", "backends.shared", "config", "processes", "tensor"),
+    "backends.tensorrt": ("backend_api", "backends.shared", "config", "gpus.pinned", "tensor"),
     "backends.torch": ("backend_api", "backends.shared", "config", "processes", "tensor"),
     "backends.python": (
         *("backend_api", "backends.environments", "backends.shared", "config", "execution.worker", "processes"),
@@ -113,7 +115,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("telemetry.metrics", "tensor"),
     ),
     "lifecycle.loading": (
-        *("backend_api", "backends.placement", "backends.registry", "cache", "config", "execution"),
+        *("backend_api", "backends.placement", "backends.registry", "cache", "config", "execution", "gpus"),
         *("lifecycle.memory", "lifecycle.state", "lifecycle.traffic", "processes", "repository", "request"),
         *("scheduling", "telemetry.metrics", "tensor"),
     ),
@@ -160,9 +162,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("lifecycle.memory", "lifecycle.state", "options", "repository.local", "request", "scheduling"),
         *("shared_memory", "telemetry.logs", "wire.grpc", "wire.proto_fields", "wire.v2"),
     ),
-    "frontends.metrics": (*("engine", "frontends.http.server", "lifecycle.memory", "telemetry.metrics", "wire.http1"),),
+    "frontends.metrics": (
+        *("config.spec", "engine", "frontends.http.server", "gpus", "lifecycle.memory", "telemetry.metrics"),
+        "wire.http1",
+    ),
     "server": (
-        *("backend_api", "cache", "config", "engine", "execution.model", "frontends", "lifecycle"),
+        *("backend_api", "cache", "config", "engine", "execution.model", "frontends", "gpus", "lifecycle"),
         *("options", "processes", "repository", "scheduling", "shared_memory", "telemetry"),
     ),
     # A server in a thread of a program, and the names under which programs know it.
@@ -215,7 +220,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # It writes files, and knows the server through their formats alone.
     "quickstart": (),
     "cli": (
-        *("backend_api", "client", "config", "engine", "execution.worker.process", "explain", "lifecycle"),
+        *("backend_api", "client", "config", "engine", "execution.worker.process", "explain", "gpus", "lifecycle"),
         *("options", "perf", "quickstart"),
         *("repository", "scheduling.ensemble", "server", "telemetry.logs"),
     ),

@@ -155,9 +155,11 @@ class SequenceSpec:
 
 @dataclass(frozen=True, slots=True)
 class InstanceGroupSpec:
-    """One ``instance_group`` entry after normalisation: ``count`` instances (per GPU for KIND_GPU).
+    """One ``instance_group`` entry after normalisation: ``count`` instances, on all of its ``gpus`` together.
 
-    ``host_policy`` is "" for that of the device.
+    Instance ``i`` is on the GPU ``gpus[i % len(gpus)]``. ``host_policy`` is "" for that of the device. ``profile`` has
+    the optimisation profiles of a TensorRT plan that the instances use, empty for the first, and ``dla`` is the number
+    of the deep learning accelerator that runs parts of it (``secondary_devices``), None for none.
     """
 
     name: str
@@ -167,6 +169,15 @@ class InstanceGroupSpec:
     passive: bool = False
     rate_limiter: RateLimiterSpec = NO_LIMITS
     host_policy: str = ""
+    profile: tuple[str, ...] = ()
+    dla: int | None = None
+
+    def gpu(self, index: int) -> int | None:
+        """The number of the GPU of the ``index``-th instance, None for one that is on none."""
+        if self.kind != "KIND_GPU":
+            return None
+        gpus = self.gpus or (0,)
+        return gpus[index % len(gpus)]
 
 
 @dataclass(frozen=True, slots=True)

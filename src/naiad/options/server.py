@@ -63,8 +63,8 @@ _METRICS_SETTING = metrics_setting(
 _INFER_THREADS = "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128."
 
 # A command line of the reference should start this server: options that change nothing here cost a warning each.
-_OF_GPUS = "Accepted for compatibility, without effect: models run on the CPU."
-_NO_GPUS = "has no effect: models run on the CPU"
+_OF_GPUS = "Accepted for compatibility, without effect: frameworks manage the memory of GPUs themselves."
+_NO_GPUS = "has no effect: frameworks manage the memory of GPUs themselves"
 _OF_SAGEMAKER = "Accepted for compatibility, without effect: this version does not serve SageMaker."
 _NO_SAGEMAKER = "has no effect: this version does not serve SageMaker"
 _OF_VERTEX = "Accepted for compatibility, without effect: this version does not serve Vertex AI."
@@ -95,7 +95,13 @@ class ServerOptions:
         "balancer stops sending before requests are refused.",
     )
 
-    pinned_memory_pool_byte_size: int = declare(Group.SERVER, integer(0, INT64_MAX), 1 << 28, _OF_GPUS, remark=_NO_GPUS)
+    pinned_memory_pool_byte_size: int = declare(
+        Group.SERVER,
+        integer(0, INT64_MAX),
+        1 << 28,
+        "The most bytes of pinned memory for copies of TensorRT models to and from GPUs; the rest are copied from "
+        "ordinary memory, which is slower. Other frameworks manage theirs themselves.",
+    )
     cuda_memory_pool_byte_size: tuple[str, ...] = declare(
         Group.SERVER, TEXT, (), _OF_GPUS, repeatable=True, remark=_NO_GPUS
     )
@@ -103,9 +109,16 @@ class ServerOptions:
     cuda_virtual_address_size: tuple[str, ...] = declare(
         Group.SERVER, BYTES_OF_GPU, (), _OF_GPUS, repeatable=True, remark=_NO_GPUS
     )
-    min_supported_compute_capability: str = declare(Group.SERVER, COMPUTE_CAPABILITY, "7.5", _OF_GPUS, remark=_NO_GPUS)
+    min_supported_compute_capability: str = declare(
+        Group.SERVER, COMPUTE_CAPABILITY, "7.5", "The smallest compute capability of the GPUs that models may use."
+    )
     model_load_gpu_limit: tuple[str, ...] = declare(
-        Group.SERVER, SHARE_OF_GPU, (), _OF_GPUS, repeatable=True, remark=_NO_GPUS
+        Group.SERVER,
+        SHARE_OF_GPU,
+        (),
+        "The share of a GPU's memory above which no model is loaded onto it. Needs nvidia-ml-py. May be given for "
+        "each GPU.",
+        repeatable=True,
     )
     buffer_manager_thread_count: int = declare(
         Group.SERVER,
@@ -522,7 +535,7 @@ class ServerOptions:
 
     allow_metrics: bool = declare(Group.METRICS, BOOLEAN, True, "Whether Prometheus metrics are served.")
     allow_gpu_metrics: bool = declare(
-        Group.METRICS, BOOLEAN, True, "Accepted for compatibility: this version has no GPU metrics."
+        Group.METRICS, BOOLEAN, True, "Whether the metrics include power, use and memory of the GPUs."
     )
     allow_cpu_metrics: bool = declare(
         Group.METRICS, BOOLEAN, True, "Whether the metrics include the machine's processor load and memory."

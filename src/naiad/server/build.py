@@ -26,6 +26,8 @@ from naiad.frontends.http.v2.router import EXPOSED_HEADERS, Router
 from naiad.frontends.inference.header_forwarding import HeaderForwarding
 from naiad.frontends.net.file_watcher import FileReloader
 from naiad.frontends.net.memory_shares import MemoryShares
+from naiad.gpus.access import GpuAccess
+from naiad.gpus.figures import GpuFigures
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.memory.budget import MemorySettings
@@ -83,6 +85,7 @@ class Parts:
         watch: the repository watch of ``--model-control-mode=poll``; None in other modes.
         shares: the parts of the process's memory that the ports may use.
         reloader: reads keys and certificates again when their files change.
+        gpu_figures: reads the figures of GPUs for the metrics; None with ``--allow-gpu-metrics=false``.
     """
 
     options: ServerOptions
@@ -98,9 +101,12 @@ class Parts:
     engine: Engine
     reloader: FileReloader
     gates: Gates
+    gpu_figures: GpuFigures | None = None
 
     def close(self) -> None:
         """Stop the threads of the parts and release their memory and files."""
+        if self.gpu_figures is not None:
+            self.gpu_figures.stop()
         self.reloader.close()
         self.regions.close()
         self.catalog.close()
@@ -151,6 +157,7 @@ def build(options: ServerOptions, log: ServerLog, own_backends: OwnBackends = NO
         engine=Engine(manager, options.id, options.strict_readiness, log, tracing, regions),
         reloader=FileReloader(reloaded_paths(options)),
         gates=gates(options),
+        gpu_figures=GpuFigures(options.metrics_interval_ms) if options.allow_gpu_metrics else None,
     )
 
 
@@ -244,11 +251,15 @@ def metrics_application(parts: Parts) -> MetricsApplication:
     from naiad.telemetry.metrics.page import PageSettings
 
     options = parts.options
+    if parts.gpu_figures is not None:
+        parts.gpu_figures.start()
     return MetricsApplication(
         parts.engine,
         PageSettings(options.allow_cpu_metrics, options.counter_latencies, options.metrics_interval_ms),
         custom=parts.manager.custom_metrics,
         cache=parts.cache.figures if parts.cache is not None else None,
+        gpus=parts.gpu_figures,
+        pinned_bytes=options.pinned_memory_pool_byte_size,
     )
 
 
@@ -271,6 +282,8 @@ def _load_settings(
         limits=_rate_limits(options),
         auto_warmup=options.auto_warmup,
         gpu_fallback=options.gpu_fallback == "cpu",
+        gpus=GpuAccess.of(options.min_supported_compute_capability, options.model_load_gpu_limit),
+        pinned_bytes=options.pinned_memory_pool_byte_size,
         retries=options.model_load_retry_count,
         agents=AgentDirectory(Path(options.repoagent_directory), options.repoagent_timeout_secs),
         policies=HostPolicies.of(options.host_policies),

@@ -275,6 +275,11 @@ class LoadedModel:
         self._backend.regroup(as_backend_sees(self.spec), config)
 
     @property
+    def uses_gpus(self) -> bool:
+        """As ``Backend.uses_gpus``."""
+        return self._backend.uses_gpus()
+
+    @property
     def leaving(self) -> int:
         """How many instances leave that have not ended."""
         return self._set.leaving

@@ -32,6 +32,7 @@ class ModelSeries:
 
     ``is_cached``: its responses may come from the response cache.
     ``namespace`` is that of the model with ``--model-namespacing``.
+    ``gpu_uuid`` is the GPU of all its instances, "" where they are on several or on none.
     """
 
     model: str
@@ -40,6 +41,7 @@ class ModelSeries:
     statistics: ModelStatistics
     is_cached: bool = False
     namespace: str = ""
+    gpu_uuid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,7 @@ def render(
     cache: CacheFigures | None = None,
     in_flight: InFlight | None = None,
     more: Iterable[str] = (),
+    pinned: tuple[int, int] = (0, 0),
 ) -> bytes:
     """The whole page as UTF-8 text of ``CONTENT_TYPE``.
 
@@ -194,12 +197,13 @@ def render(
         cache: the figures of the response cache.
         in_flight: the requests in flight and the refused ones.
         more: further families, each as its final text.
+        pinned: the bytes of pinned memory that may be used, and that are used.
     """
     # It is iterated twice.
     series = list(series)
     shown = [(_model_labels(item), item.statistics) for item in series]
     cached = [(_model_labels(item), item.statistics) for item in series if item.is_cached]
-    blocks = [*_model_blocks(shown, settings.latencies), *more, *_process_blocks(host), *_pinned_blocks()]
+    blocks = [*_model_blocks(shown, settings.latencies), *more, *_process_blocks(host), *_pinned_blocks(pinned)]
     if cached:
         blocks += [_family_block(family, cached) for family in _CACHED]
     if cache is not None:
@@ -260,10 +264,11 @@ def _machine_blocks(host: MachineFigures, interval_ms: int) -> Iterator[str]:
     yield _block("nv_cpu_memory_used_bytes", "gauge", "Memory of the machine in use", [("", sample.memory_used_bytes)])
 
 
-def _pinned_blocks() -> Iterator[str]:
-    """Memory for copies to GPUs, always 0: dashboards for the reference look for the families."""
-    yield _block("nv_pinned_memory_pool_total_bytes", "gauge", "Pinned memory pool total memory size", [("", 0)])
-    yield _block("nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory pool used memory size", [("", 0)])
+def _pinned_blocks(found: tuple[int, int]) -> Iterator[str]:
+    """Memory for copies to GPUs, 0 without one: dashboards for the reference look for the families."""
+    total, used = found
+    yield _block("nv_pinned_memory_pool_total_bytes", "gauge", "Pinned memory pool total memory size", [("", total)])
+    yield _block("nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory pool used memory size", [("", used)])
 
 
 def _process_blocks(host: MachineFigures) -> Iterator[str]:
@@ -298,7 +303,8 @@ def _model_labels(item: ModelSeries) -> Labels:
     # The reference puts "_" before tags, too; no tag can then replace a label of the server.
     tags = {"_" + _NOT_IN_A_NAME.sub("_", key): value for key, value in item.tags.items()}
     namespace = {"namespace": item.namespace} if item.namespace else {}
-    return {**tags, "model": item.model, **namespace, "version": str(item.version)}
+    gpu = {"gpu_uuid": item.gpu_uuid} if item.gpu_uuid else {}
+    return {**tags, **gpu, "model": item.model, **namespace, "version": str(item.version)}
 
 
 def _written(labels: Labels) -> str:
