@@ -174,13 +174,24 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     # A server in a thread of a program, and the names under which programs know it.
     "inprocess": (
-        *("backends.callable", "binding", "config.export", "engine", "execution.model.interface"),
+        *("backend_api", "backends.callable", "binding", "config.export", "engine", "execution.model.interface"),
         *("frontends.inference", "lifecycle", "options", "repository.local", "request", "server", "shared_memory"),
         *("telemetry.logs", "tensor"),
     ),
     "api": ("inprocess", "tensor"),
     # A client of servers elsewhere, which shares the codecs.
     "client": ("config.messages", "tensor", "wire"),
+    # PyTriton's names on a server in a program, and on the clients.
+    "pytriton": ("pytriton.decorators", "pytriton.model_config", "pytriton.proxy", "pytriton.serving"),
+    "pytriton.model_config": ("config.messages", "pytriton.exceptions", "tensor"),
+    "pytriton.decorators": ("pytriton.constants", "pytriton.exceptions", "pytriton.model_config"),
+    "pytriton.client": ("client", "pytriton.constants", "pytriton.model_config"),
+    "pytriton.serving": (
+        *("backend_api", "binding", "client", "config.messages", "config.spec", "pytriton.client"),
+        *("pytriton.constants", "pytriton.decorators", "pytriton.exceptions", "pytriton.model_config"),
+        *("pytriton.proxy", "request"),
+    ),
+    "pytriton.triton": ("binding", "inprocess", "pytriton"),
     # A program of its own: a client that shares the server's codecs, and embeds a server for the model's own ceiling.
     "perf": (
         *("options", "perf.input", "perf.load", "perf.measure", "perf.options", "perf.report", "perf.sweep"),
@@ -343,8 +354,11 @@ def test_folders_are_not_too_full() -> None:
 
 @pytest.mark.slow
 def test_class_names_are_unique() -> None:
+    """The names of ``naiad.pytriton`` are PyTriton's, and stand in its own modules."""
     where: dict[str, list[str]] = defaultdict(list)
     for module in modules():
+        if module.startswith("naiad.pytriton."):
+            continue
         for node in ast.walk(tree(module)):
             if isinstance(node, ast.ClassDef):
                 where[node.name].append(module)

@@ -7,7 +7,8 @@ for a response: it holds up its own thread at most.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from naiad.backend_api.backend import Arrays, Backend, Instance
@@ -55,3 +56,57 @@ class StreamingBackend(Backend):
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """Never called: its instances respond from coroutines."""
         raise InternalError("a streaming backend has no instances that run batches")
+
+
+@dataclass(frozen=True, slots=True)
+class CallerRequest:
+    """A request as a model sees it that gets requests rather than gathered batches.
+
+    Attributes:
+        inputs: without a copy; they may be read-only.
+        parameters: of the request.
+        outputs: the names of the wanted outputs.
+    """
+
+    inputs: Arrays
+    parameters: Mapping[str, bool | int | float | str]
+    outputs: tuple[str, ...]
+
+
+class RequestListInstance(ABC):
+    """One executable copy of a model that gets the requests of a batch as a list. It is created, used and closed in its
+    own thread.
+
+    Attributes:
+        max_open: how many batches it takes at a time: 1 for a model that never awaits.
+        deadline_s: how long a request may take in seconds, from its arrival to its last response; 0 for no limit.
+    """
+
+    max_open: int = 1
+    deadline_s: float = 0.0
+
+    @abstractmethod
+    def responses(self, requests: Sequence[CallerRequest]) -> AsyncGenerator[Sequence[Arrays], None]:
+        """The responses to the requests of a batch: each item has one response for each request.
+
+        A model with one response for each request yields once. The iterator is closed when all callers have gone.
+
+        Raises:
+            Exception: from the iterator: whatever the model raises is the last response to each request.
+        """
+
+    def close(self) -> None:
+        """Release the resources of the instance. Called once."""
+        return
+
+
+class RequestListBackend(Backend):
+    """A backend whose instances are ``RequestListInstance``."""
+
+    @abstractmethod
+    def create_request_list(self, group: InstanceGroupSpec, index: int) -> RequestListInstance:
+        """A new instance; called in the thread that will use it."""
+
+    def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
+        """Never called: its instances respond from coroutines."""
+        raise InternalError("a backend of request lists has no instances that run gathered batches")

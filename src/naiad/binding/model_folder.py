@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import json
 import pickle
 import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -21,12 +22,13 @@ FUNCTION_FILE: Final = "function.pickle"
 _NUMBER: Final = "bound_function"
 _numbers = count(1)
 _PACKAGE_FOLDER: Final = str(Path(__file__).resolve().parents[2])
+_WORKER_MODEL: Final = "naiad.binding.worker_model"
 _MODEL_PY: Final = '''"""Runs a bound function in this process."""
 import sys
 
 sys.path[:] = [p for p in {path!r} if p not in sys.path] + sys.path
 
-from naiad.binding.worker_model import {base}
+from {module} import {base}
 
 
 class TritonPythonModel({base}):
@@ -46,11 +48,16 @@ def write_model_folder(repository: Path, bound: BoundFunction) -> Path:
     if bound.workers == PROCESS:
         is_async = bound.kind in (FunctionKind.COROUTINE, FunctionKind.ASYNC_GENERATOR) and bound.batching is None
         base = "AsyncBoundModel" if is_async else "BoundModel"
-        path = [*(str(Path(p).resolve()) for p in sys.path), _PACKAGE_FOLDER]
-        (version / FUNCTION_FILE).write_bytes(_pickled(bound))
-        (version / "model.py").write_text(_MODEL_PY.format(path=path, base=base), encoding="utf-8")
+        (version / FUNCTION_FILE).write_bytes(pickled(bound.model, bound, (bound.target,)))
+        (version / "model.py").write_text(worker_model_file(_WORKER_MODEL, base), encoding="utf-8")
     (folder / "config.json").write_text(json.dumps(_config(bound), indent=1), encoding="utf-8")
     return folder
+
+
+def worker_model_file(module: str, base: str) -> str:
+    """The ``model.py`` of a function: a class of a module that a worker imports from where this program does."""
+    path = [*(str(Path(p).resolve()) for p in sys.path), _PACKAGE_FOLDER]
+    return _MODEL_PY.format(path=path, module=module, base=base)
 
 
 def _config(bound: BoundFunction) -> dict[str, Any]:
@@ -78,29 +85,36 @@ def _tensor(given: TensorType) -> dict[str, Any]:
     return {"data_type": given.data_type.config, "dims": list(given.dims)}
 
 
-def _pickled(bound: BoundFunction) -> bytes:
-    """The function for a worker.
+def pickled(model: str, content: object, targets: Sequence[Any]) -> bytes:
+    """What a worker needs of a model, as a pickle.
 
     What lies in a module is imported there, if it can be; functions of the program's own file, of a notebook and
     lambdas are sent with their code.
+
+    Args:
+        content: what is pickled.
+        targets: the functions, and objects or classes with functions, that it has.
+
+    Raises:
+        InvalidArgumentError: it cannot be sent to a process.
     """
     import cloudpickle
 
-    module = inspect.getmodule(bound.target if inspect.isroutine(bound.target) else _type_of(bound.target))
-    by_value = module is not None and module.__name__ != "__main__" and not _can_be_imported(module.__name__)
-    if by_value:
+    found = {inspect.getmodule(t if inspect.isroutine(t) else _type_of(t)) for t in map(inspect.unwrap, targets)}
+    by_value = [m for m in found if m is not None and m.__name__ != "__main__" and not _can_be_imported(m.__name__)]
+    for module in by_value:
         cloudpickle.register_pickle_by_value(module)
     try:
-        pickled: bytes = cloudpickle.dumps(bound)
+        made: bytes = cloudpickle.dumps(content)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise InvalidArgumentError(
-            f"model '{bound.model}': its function cannot be sent to a process ({error}): open files, locks and loaded "
+            f"model '{model}': its function cannot be sent to a process ({error}): open files, locks and loaded "
             "models in setup(), which runs in the process, or bind it with workers='thread'"
         ) from error
     finally:
-        if by_value:
+        for module in by_value:
             cloudpickle.unregister_pickle_by_value(module)
-    return pickled
+    return made
 
 
 def _type_of(target: Any) -> Any:
@@ -108,7 +122,26 @@ def _type_of(target: Any) -> Any:
 
 
 def _can_be_imported(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None and name.partition(".")[0] in sys.modules
-    except (ImportError, ValueError):
-        return False
+    """Whether another process finds the module as well.
+
+    What is only in ``sys.modules`` does not count: a test runner, for one, puts files there under names of its own.
+    """
+    path: Sequence[str] | None = None
+    parts = name.split(".")
+    for size in range(1, len(parts) + 1):
+        spec = _found(".".join(parts[:size]), path)
+        if spec is None:
+            return False
+        path = spec.submodule_search_locations
+    return True
+
+
+def _found(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    for finder in sys.meta_path:
+        try:
+            spec = finder.find_spec(name, path)
+        except (ImportError, AttributeError, ValueError):
+            continue
+        if spec is not None:
+            return spec
+    return None

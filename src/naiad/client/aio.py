@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Self
@@ -80,6 +81,39 @@ class AsyncClient:
         request = self._protocol.infer(model, inputs, options, datatypes)
         response = await self._call(request, timeout_s, repeatable=questions.is_repeatable(parameters))
         return response.result()
+
+    async def stream(
+        self,
+        model: str,
+        inputs: Mapping[str, Any],
+        *,
+        version: str | int = "",
+        outputs: Sequence[str] = (),
+        request_id: str = "",
+        parameters: Mapping[str, Any] = _NO_PARAMETERS,
+        timeout_s: float | None = None,
+    ) -> AsyncGenerator[InferResult, None]:
+        """Send an inference request over gRPC and yield its responses; arguments and errors as ``Client.stream``."""
+        from naiad.client.grpc_messages import stream_result
+
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        options = InferOptions(str(version), tuple(outputs), request_id, parameters)
+        datatypes = await self._datatypes_of(model, options.version) if questions.has_lists(inputs) else {}
+        request = self._protocol.stream(model, inputs, options, datatypes)
+        try:
+            async with asyncio.timeout(timeout_s):
+                connection = await self._connect()
+            async with aclosing(connection.stream(request)) as messages:
+                while True:
+                    async with asyncio.timeout(timeout_s):
+                        message = await anext(messages, None)
+                    if message is None:
+                        break
+                    yield stream_result(message)
+        except TimeoutError:
+            raise self._address.too_late(timeout_s) from None
+        if connection.is_open:
+            self._idle.append(connection)
 
     async def _datatypes_of(self, model: str, version: str) -> dict[str, DataType]:
         found = self._datatypes.get((model, version))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Generator
 from time import monotonic
 from typing import Final
 
@@ -77,6 +78,43 @@ class BlockingConnection:
         if response.closes:
             self.close()
         return response
+
+    def stream(self, request: Parts, timeout_s: float) -> Generator[bytes, None, None]:
+        """Send a request and yield the messages of its response.
+
+        Args:
+            timeout_s: how long each message may take.
+
+        Raises:
+            ResponseError: the call ended with an error.
+            ConnectionFailedError: the connection ended before it.
+            DeadlineExceededError: a message took too long.
+        """
+        exchange = self._exchange
+        response: ServerResponse | None = None
+        try:
+            deadline_s = monotonic() + timeout_s
+            exchange.begin(request)
+            self._send(exchange.outgoing(), deadline_s)
+            while response is None:
+                self._limit(deadline_s)
+                data = self._socket.recv(_MORE_BYTES)
+                response = exchange.feed(data) if data else self._end()
+                if parts := exchange.outgoing():
+                    self._send(parts, deadline_s)
+                for message in exchange.take_messages():
+                    yield message
+                    deadline_s = monotonic() + timeout_s
+        except TimeoutError:
+            raise self._address.too_late(timeout_s) from None
+        except OSError as error:
+            raise self._address.unreachable(error, was_sent=True) from None
+        finally:
+            # A caller who reads no further leaves the rest of the responses behind.
+            if response is None or response.closes:
+                self.close()
+        self.is_used = True
+        response.checked()
 
     def _send(self, parts: Parts, deadline_s: float) -> None:
         self._limit(deadline_s)

@@ -12,6 +12,7 @@ from hpack.exceptions import HPACKError
 from naiad.client.errors import ConnectionFailedError
 from naiad.client.grpc_messages import GrpcResponse
 from naiad.client.protocol import Parts
+from naiad.wire.grpc.messages import PREFIX_BYTES, prefix
 from naiad.wire.grpc.paths import INFERENCE, path
 from naiad.wire.http2 import frames
 from naiad.wire.http2.frames import Http2ErrorCode, Setting
@@ -108,6 +109,21 @@ class GrpcExchange:
                 waiting[0] = part[size:]
 
     # Receiving
+
+    def take_messages(self) -> Sequence[bytes]:
+        """The whole messages that have come since the last call."""
+        data, at, found = b"".join(self._message), 0, []
+        while len(data) - at >= PREFIX_BYTES:
+            is_compressed, size = prefix.unpack_from(data, at)
+            if is_compressed:
+                raise ConnectionFailedError("the server sent a compressed message", was_sent=True)
+            stop = at + PREFIX_BYTES + size
+            if stop > len(data):
+                break
+            found.append(data[at + PREFIX_BYTES : stop])
+            at = stop
+        self._message = [data[at:]] if at < len(data) else []
+        return found
 
     def end(self) -> GrpcResponse | None:
         """The connection has ended, which ends no call."""

@@ -25,6 +25,9 @@ PACKAGE: Final = "inference"
 _MODEL, _VERSION, _ID, _PARAMETERS, _INPUTS, _OUTPUTS = range(1, 7)
 _NAME, _DATATYPE, _SHAPE = 1, 2, 3
 _RAW_TAG: Final = 6 << 3 | 2
+# Fields of ModelStreamInferResponse.
+_STREAM_ERROR_TAG: Final = 1 << 3 | 2
+_STREAM_RESPONSE_TAG: Final = 2 << 3 | 2
 _MAX_LAYOUTS: Final = 1024
 _MAX_LAYOUT_BYTES: Final = 4096
 _HTTP_STATUS: Final = {1: 499, 3: 400, 4: 504, 5: 404, 6: 409, 7: 403, 8: 429, 12: 501, 14: 503, 16: 401}
@@ -135,6 +138,30 @@ class GrpcResponse(NamedTuple):
         if is_compressed or size != len(self.message) - PREFIX_BYTES:
             raise ResponseError(200, "the server responded with a compressed message, or with several")
         return self.message[PREFIX_BYTES:]
+
+
+def stream_result(body: bytes) -> InferResult:
+    """The outputs in a ``ModelStreamInferResponse``.
+
+    Raises:
+        ResponseError: it is an error, or none of this protocol.
+    """
+    try:
+        error, response = "", b""
+        at = 0
+        while at < len(body):
+            tag, at = read_varint(body, at)
+            size, at = read_varint(body, at)
+            if tag == _STREAM_ERROR_TAG:
+                error = body[at : at + size].decode()
+            elif tag == _STREAM_RESPONSE_TAG:
+                response = body[at : at + size]
+            at += size
+        if not error:
+            return _read_result(response)
+    except (ValueError, KeyError, IndexError, InvalidArgumentError) as failure:
+        raise ResponseError(200, f"the server responded with something else than outputs: {failure!r}") from None
+    raise ResponseError(500, error)
 
 
 class _GrpcLayout(NamedTuple):

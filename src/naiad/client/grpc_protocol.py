@@ -64,6 +64,13 @@ class GrpcProtocol:
         whole = [prefix.pack(0, size), start, *parts]
         return [b"ModelInfer", *([b"".join(whole)] if size <= _JOINED_BYTES else whole)]
 
+    def stream(
+        self, model: str, inputs: Mapping[str, Any], options: InferOptions, datatypes: Mapping[str, DataType]
+    ) -> Parts:
+        """A call of ``ModelStreamInfer`` with one request."""
+        _, *message = self.infer(model, inputs, options, datatypes)
+        return [b"ModelStreamInfer", *message]
+
     def plain(self, question: PlainRequest) -> Parts:
         """Another call.
 

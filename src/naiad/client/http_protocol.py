@@ -8,6 +8,7 @@ from typing import Any
 from naiad.client.encode import InferOptions, RequestEncoder
 from naiad.client.protocol import Parts, PlainRequest
 from naiad.client.response import ClientResponseReader, WholeResponse
+from naiad.errors import InvalidArgumentError
 from naiad.tensor.dtypes import DataType
 
 
@@ -32,6 +33,10 @@ class HttpExchange:
         """Take what has arrived; the response once it is whole."""
         return None if self._reader is None else self._reader.feed(data)
 
+    def take_messages(self) -> tuple[bytes, ...]:
+        """Nothing: there are no streams."""
+        return ()
+
     def end(self) -> WholeResponse | None:
         """The connection has ended; the response, if that makes it whole."""
         return None if self._reader is None else self._reader.end()
@@ -52,6 +57,12 @@ class HttpProtocol:
     ) -> Parts:
         """An inference request; errors as ``RequestEncoder.infer``."""
         return self._encoder.infer(model, inputs, options, datatypes)
+
+    def stream(
+        self, model: str, inputs: Mapping[str, Any], options: InferOptions, datatypes: Mapping[str, DataType]
+    ) -> Parts:
+        """Never returns."""
+        raise InvalidArgumentError("a stream of responses needs gRPC: use the address grpc://host:8001")
 
     def plain(self, question: PlainRequest) -> Parts:
         """Another request."""

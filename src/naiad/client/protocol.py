@@ -75,6 +75,9 @@ class ClientExchange(Protocol):
             ConnectionFailedError: the bytes follow no protocol, or the server ends the connection.
         """
 
+    def take_messages(self) -> Sequence[bytes]:
+        """The whole messages of a stream that have come since the last call, without their prefixes."""
+
     def end(self) -> ServerResponse | None:
         """The connection has ended; the response, if that makes it whole."""
 
@@ -95,6 +98,15 @@ class ClientProtocol(Protocol):
 
         Raises:
             InvalidArgumentError: an input is no tensor of the protocol.
+        """
+
+    def stream(
+        self, model: str, inputs: Mapping[str, Any], options: InferOptions, datatypes: Mapping[str, DataType]
+    ) -> Parts:
+        """An inference request with any number of responses; arguments and errors as ``infer``.
+
+        Raises:
+            InvalidArgumentError: the protocol has no such requests.
         """
 
     def plain(self, question: PlainRequest) -> Parts:

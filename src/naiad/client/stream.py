@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
 from typing import Final, cast
 
 from naiad.client.address import ServerAddress
@@ -10,6 +12,7 @@ from naiad.client.protocol import ClientExchange, Parts, ServerResponse
 from naiad.errors import NaiadError
 
 _BUFFER_BYTES: Final = 1 << 16
+_MAX_UNTAKEN: Final = 64
 
 
 class AsyncConnection(asyncio.BufferedProtocol):
@@ -25,6 +28,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._exchange = exchange
         self._transport: asyncio.Transport | None = None
         self._done: asyncio.Future[ServerResponse] | None = None
+        # Of a stream: its messages that nobody took yet, and what wakes who waits for them.
+        self._messages: deque[bytes] = deque()
+        self._arrived: asyncio.Event | None = None
         # asyncio would allocate 256 KiB for each read, which costs more than the rest of it.
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self.is_used = False
@@ -45,6 +51,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """Take a part of a response."""
         try:
             response = self._exchange.feed(bytes(self._buffer[:nbytes]))
+            if self._arrived is not None:
+                self._take_messages(self._arrived)
         except NaiadError as error:
             self._fail(error)
             return
@@ -61,17 +69,28 @@ class AsyncConnection(asyncio.BufferedProtocol):
         else:
             self._fail(self._address.unreachable(error if isinstance(error, OSError) else None, was_sent=True))
 
+    def _take_messages(self, arrived: asyncio.Event) -> None:
+        self._messages.extend(self._exchange.take_messages())
+        if len(self._messages) > _MAX_UNTAKEN and self._transport is not None:
+            self._transport.pause_reading()
+        if self._messages:
+            arrived.set()
+
     def _finish(self, response: ServerResponse) -> None:
         self.is_used = True
         if response.closes:
             self.close()
         if self._done is not None and not self._done.done():
             self._done.set_result(response)
+            if self._arrived is not None:
+                self._arrived.set()
 
     def _fail(self, error: NaiadError) -> None:
         self.close()
         if self._done is not None and not self._done.done():
             self._done.set_exception(error)
+            if self._arrived is not None:
+                self._arrived.set()
 
     # Calls
 
@@ -94,6 +113,36 @@ class AsyncConnection(asyncio.BufferedProtocol):
             raise
         finally:
             self._done = None
+
+    async def stream(self, request: Parts) -> AsyncGenerator[bytes, None]:
+        """Send a request and yield the messages of its response.
+
+        Raises:
+            ResponseError: the call ended with an error.
+            ConnectionFailedError: the connection ended before it.
+        """
+        if self._transport is None or not self.is_open:
+            raise self._address.unreachable(None, was_sent=False)
+        done = self._done = asyncio.get_running_loop().create_future()
+        arrived = self._arrived = asyncio.Event()
+        self._exchange.begin(request)
+        self._send(self._exchange.outgoing())
+        try:
+            while True:
+                while self._messages:
+                    yield self._messages.popleft()
+                if done.done():
+                    break
+                self._transport.resume_reading()
+                arrived.clear()
+                await arrived.wait()
+        finally:
+            self._done = self._arrived = None
+            self._messages.clear()
+            if not done.done():
+                # A caller who reads no further leaves the rest of the responses behind.
+                self.close()
+        done.result().checked()
 
     def _send(self, parts: Parts) -> None:
         if parts and self._transport is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Self
@@ -110,6 +110,50 @@ class Client:
         request = self._protocol.infer(model, inputs, options, datatypes)
         response = self._call(request, deadline_s, timeout_s, repeatable=questions.is_repeatable(parameters))
         return response.result()
+
+    def stream(
+        self,
+        model: str,
+        inputs: Mapping[str, Any],
+        *,
+        version: str | int = "",
+        outputs: Sequence[str] = (),
+        request_id: str = "",
+        parameters: Mapping[str, Any] = _NO_PARAMETERS,
+        timeout_s: float | None = None,
+    ) -> Iterator[InferResult]:
+        """Send an inference request over gRPC and yield its responses, any number of them; arguments as ``infer``.
+
+        A caller that stops to iterate cancels the request. It is not sent again.
+
+        Args:
+            timeout_s: how long each response may take, in place of the client's.
+
+        Raises:
+            InvalidArgumentError: the client speaks HTTP; or as ``infer``.
+            NaiadError: as ``infer``.
+        """
+        from naiad.client.grpc_messages import stream_result
+
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        options = InferOptions(str(version), tuple(outputs), request_id, parameters)
+        datatypes = self._datatypes_of(model, options.version) if questions.has_lists(inputs) else {}
+        request = self._protocol.stream(model, inputs, options, datatypes)
+        deadline_s = monotonic() + timeout_s
+        connection = BlockingConnection(self._address, self._protocol.exchange(), deadline_s, timeout_s)
+        messages = connection.stream(request, timeout_s)
+        try:
+            for message in messages:
+                yield stream_result(message)
+        finally:
+            # Ends the connection unless all has been read.
+            messages.close()
+            self._keep(connection)
+
+    def _keep(self, connection: BlockingConnection) -> None:
+        if connection.is_open:
+            with self._lock:
+                self._idle.append(connection)
 
     def _datatypes_of(self, model: str, version: str) -> dict[str, DataType]:
         found = self._datatypes.get((model, version))
@@ -227,9 +271,7 @@ class Client:
                 if not (was_used and repeatable):
                     raise
                 continue
-            if connection.is_open:
-                with self._lock:
-                    self._idle.append(connection)
+            self._keep(connection)
             return response
 
     def _take(self) -> BlockingConnection | None:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from naiad.backends.callable.backend import callable_backend
-from naiad.binding.function import THREAD, BoundFunction, bind_function
-from naiad.binding.model_folder import CALLABLE, write_model_folder
+from naiad.binding.function import THREAD, bind_function
+from naiad.binding.model_folder import CALLABLE
 from naiad.binding.tensor_types import TensorType
 from naiad.errors import InvalidArgumentError, UnavailableError
+from naiad.inprocess.bound_model import BindableModel, FunctionModel, backend_of_bound
 from naiad.inprocess.engine_thread import EngineThread
 from naiad.inprocess.model import Model
 from naiad.inprocess.options import read_options
+from naiad.inprocess.stop_signals import stop_signals
 from naiad.repository.local.layout import check_model_name
 from naiad.repository.local.overrides import FILE, NO_OVERRIDES, Overrides
 from naiad.server.process import allow_open_files
@@ -49,7 +48,7 @@ class Server:
         one = isinstance(model_repository, str | Path)
         self._repositories: list[str | Path] = [model_repository] if one else list(model_repository)  # type: ignore[list-item, arg-type]
         self._options = options
-        self._functions: dict[str, BoundFunction] = {}
+        self._bound: dict[str, BindableModel] = {}
         self._engine: EngineThread | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._stopped = threading.Event()
@@ -86,10 +85,14 @@ class Server:
             ModelLoadError: the server runs, and an instance cannot be created.
         """
         check_model_name(name)
-        bound = bind_function(name, function, inputs, outputs, instances, workers)
-        self._functions[name] = bound
+        self.bind_model(FunctionModel(bind_function(name, function, inputs, outputs, instances, workers)))
+
+    def bind_model(self, bound: BindableModel) -> None:
+        """Serve a model that another package makes of a function; errors as ``bind``."""
+        check_model_name(bound.model)
+        self._bound[bound.model] = bound
         if self._engine is not None and self._folder is not None:
-            self._engine.take_up(write_model_folder(Path(self._folder.name), bound))
+            self._engine.take_up(bound.write_folder(Path(self._folder.name)))
 
     # Life
 
@@ -126,7 +129,7 @@ class Server:
 
         The log goes to the terminal as that of ``naiad serve``. Errors as ``start``.
         """
-        with self._log() as log, _stop_signals(self._stopped):
+        with self._log() as log, stop_signals(self._stopped):
             self._start(True, opens_all=True, log=log)
             try:
                 self._stopped.wait()
@@ -147,13 +150,13 @@ class Server:
         self._stopped.clear()
         folder = tempfile.TemporaryDirectory(prefix="naiad-functions-")
         try:
-            for bound in self._functions.values():
-                write_model_folder(Path(folder.name), bound)
+            for bound in self._bound.values():
+                bound.write_folder(Path(folder.name))
             options = read_options(self._start_options(), [*self._repositories, folder.name], os.environ, opens_all)
             if opens_all:
                 allow_open_files(options.http_max_connections, options.grpc_max_connections, MAX_REGIONS)
             self._exit_timeout_s = float(options.exit_timeout_secs)
-            engine = EngineThread(options, log, {CALLABLE: callable_backend(self._functions)})
+            engine = EngineThread(options, log, {CALLABLE: backend_of_bound(self._bound)})
             engine.start(wait_until_ready)
         except BaseException:
             folder.cleanup()
@@ -167,7 +170,7 @@ class Server:
         if str(getattr(mode, "value", mode)) == "explicit":
             named = given.pop("startup_models", given.pop("load_model", ()))
             names = [named] if isinstance(named, str) else list(named)
-            given["load_model"] = names if "*" in names else [*names, *self._functions]
+            given["load_model"] = names if "*" in names else [*names, *self._bound]
         return given
 
     def _log(self) -> ServerLog:
@@ -262,28 +265,3 @@ def _overrides(parameters: Mapping[str, str | bytes]) -> Overrides:
         else:
             raise InvalidArgumentError(f"found the load parameter '{name}', expected 'config' or 'file:<path>'")
     return Overrides(config, files)
-
-
-@contextmanager
-def _stop_signals(stopped: threading.Event) -> Iterator[None]:
-    """Let SIGINT and SIGTERM set ``stopped``; a second one does what it did before. For the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in numbers}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def stop(number: int, frame: Any) -> None:
-        restore()
-        stopped.set()
-
-    for number in numbers:
-        signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        restore()

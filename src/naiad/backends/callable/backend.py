@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import closing
 
 from naiad.backend_api.backend import Arrays, Backend, BackendContext, Instance
@@ -11,23 +11,12 @@ from naiad.backends.callable.instance import BatchedCoroutineInstance, FunctionI
 from naiad.binding.call import FunctionCall
 from naiad.binding.function import BoundFunction, FunctionKind
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
-from naiad.errors import ModelLoadError
 
 
-def callable_backend(functions: Mapping[str, BoundFunction]) -> Callable[[BackendContext], Backend]:
-    """What creates the backends of ``functions``, which are looked up by the model's name when a model is loaded."""
-
-    def create(context: BackendContext) -> Backend:
-        bound = functions.get(context.model)
-        if bound is None:
-            raise ModelLoadError(
-                f"model '{context.model}' is a function of a program, and no function is bound under this name: call "
-                f"Server.bind({context.model!r}, ...) before the model is loaded"
-            )
-        waits = bound.kind.streams or (bound.kind is FunctionKind.COROUTINE and bound.batching is None)
-        return StreamingCallableBackend(context, bound) if waits else CallableBackend(context, bound)
-
-    return create
+def function_backend(context: BackendContext, bound: BoundFunction) -> Backend:
+    """The backend of a function: one with a result for each call, or one that responds from coroutines."""
+    waits = bound.kind.streams or (bound.kind is FunctionKind.COROUTINE and bound.batching is None)
+    return StreamingCallableBackend(context, bound) if waits else CallableBackend(context, bound)
 
 
 class CallableBackend(Backend):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import threading
 from collections.abc import Callable
 from contextlib import aclosing
 from time import monotonic_ns
@@ -21,8 +20,8 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, CancelledError, NaiadError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.response import Response
+from naiad.execution.instances.instance_loop import InstanceLoop
 from naiad.execution.instances.model_instance import ModelInstance
-from naiad.execution.instances.runner import failed_to_start
 from naiad.request import InferRequest, request_label
 from naiad.tensor.packed_bytes import with_unpacked
 from naiad.worker.ipc.frames import FLAG_EMPTY, FLAG_ERROR, FLAG_FINAL
@@ -86,7 +85,7 @@ class StreamingThreadInstance(ModelInstance):
     ) -> None:
         self.name = name
         self._spec = spec
-        self._create = create
+        self._thread = InstanceLoop(name, create)
         self._events = events
         self._loop = loop
         self._open: dict[InferRequest, _Stream] = {}
@@ -95,10 +94,6 @@ class StreamingThreadInstance(ModelInstance):
         self._freed: asyncio.Handle | None = None
         self._max_open = 1
         self._on_idle: Callable[[], object] | None = None
-        self._own = asyncio.new_event_loop()
-        self._created = threading.Event()
-        self._failure: NaiadError | None = None
-        self._thread = threading.Thread(target=self._main, name=f"naiad-{name}", daemon=True)
 
     # Life
 
@@ -109,22 +104,14 @@ class StreamingThreadInstance(ModelInstance):
             NaiadError: the instance could not be created.
         """
         self._thread.start()
-        self._created.wait()
-        if self._failure is not None:
-            self._thread.join()
-            raise self._failure
+        self._max_open = self._thread.created.max_open
 
     def stop(self) -> None:
         """Let the thread close the instance and end; what it still runs is cancelled."""
-        if self._thread.ident is None:
-            self._own.close()
-        elif self._thread.is_alive():
-            self._own.call_soon_threadsafe(self._own.stop)
+        self._thread.stop()
 
     def join(self, timeout: float | None = None) -> bool:
-        if self._thread.ident is not None:
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
+        return self._thread.join(timeout)
 
     def detach(self) -> None:
         if self._freed is not None:
@@ -147,39 +134,6 @@ class StreamingThreadInstance(ModelInstance):
             self._on_idle = None
             callback()
 
-    def _main(self) -> None:
-        own = self._own
-        asyncio.set_event_loop(own)
-        try:
-            try:
-                self._instance = self._create()
-                self._max_open = self._instance.max_open
-            except NaiadError as error:
-                self._failure = error
-                return
-            except BaseException as error:
-                self._failure = failed_to_start(self.name, error)
-                return
-            finally:
-                self._created.set()
-            own.run_forever()
-            self._end_tasks()
-        finally:
-            asyncio.set_event_loop(None)
-            own.close()
-
-    def _end_tasks(self) -> None:
-        tasks = asyncio.all_tasks(self._own)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            self._own.run_until_complete(asyncio.wait(tasks))
-        self._own.run_until_complete(self._own.shutdown_asyncgens())
-        try:
-            self._instance.close()
-        except BaseException:
-            logger.exception("instance '%s' failed to close", self.name)
-
     # On the event loop of the server
 
     def run(self, batch: Batch) -> None:
@@ -187,7 +141,7 @@ class StreamingThreadInstance(ModelInstance):
         batch.start_ns = batch.input_ns = batch.infer_ns = batch.end_ns = monotonic_ns()
         for request in batch.requests:
             stream = self._open[request] = _Stream(request, batch)
-            self._own.call_soon_threadsafe(self._begin, stream)
+            self._thread.soon(self._begin, stream)
         if len(self._open) < self._max_open:
             # The next batch may not begin before this one has been handed over.
             self._freed = self._loop.call_soon(self._events.step_finished, self, batch)
@@ -198,7 +152,7 @@ class StreamingThreadInstance(ModelInstance):
         stream = self._open.get(request)
         if stream is not None:
             stream.is_cancelled = True
-            self._own.call_soon_threadsafe(self._abort, stream)
+            self._thread.soon(self._abort, stream)
 
     def pause(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         stream = self._open.get(request)
@@ -210,12 +164,12 @@ class StreamingThreadInstance(ModelInstance):
         stream = self._open.get(request)
         if stream is not None:
             stream.pause_s = 0.0
-            self._own.call_soon_threadsafe(stream.wake.set)
+            self._thread.soon(stream.wake.set)
 
     def _take(self, stream: _Stream, response: Response) -> None:
         stream.taken += 1
         if stream.posted - stream.taken == MAX_UNTAKEN - 1:
-            self._own.call_soon_threadsafe(stream.wake.set)
+            self._thread.soon(stream.wake.set)
         if self._open.get(stream.request) is not stream:
             # The model was given up meanwhile.
             return
@@ -231,7 +185,7 @@ class StreamingThreadInstance(ModelInstance):
     # In the thread
 
     def _begin(self, stream: _Stream) -> None:
-        stream.task = self._own.create_task(self._respond(stream))
+        stream.task = self._thread.task(self._respond(stream))
         if stream.is_cancelled:
             stream.task.cancel()
 
@@ -248,7 +202,7 @@ class StreamingThreadInstance(ModelInstance):
             if self._spec.decoupled:
                 await self._send_all(stream, inputs)
             else:
-                async for outputs in self._instance.responses(inputs):
+                async for outputs in self._thread.created.responses(inputs):
                     final = Response(0, self._wanted(request, outputs), None, FLAG_FINAL)
         except NaiadError as error:
             final = Response(0, None, error, FLAG_FINAL | FLAG_ERROR)
@@ -264,7 +218,7 @@ class StreamingThreadInstance(ModelInstance):
         self._post(stream, final)
 
     async def _send_all(self, stream: _Stream, inputs: Arrays) -> None:
-        async with aclosing(self._instance.responses(inputs)) as responses:
+        async with aclosing(self._thread.created.responses(inputs)) as responses:
             begun_ns = monotonic_ns()
             async for outputs in responses:
                 self._post(stream, Response(0, self._wanted(stream.request, outputs), None, 0, begun_ns))
