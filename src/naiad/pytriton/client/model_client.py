@@ -82,8 +82,9 @@ class ModelClient(BaseModelClient):
 
     def load_model(self, config: str | None = None, files: dict[str, bytes] | None = None) -> None:
         """Load the model, with a configuration (JSON) and files (``file:1/model.py``) in place of its own."""
+        paths = {name.removeprefix("file:"): content for name, content in (files or {}).items()}
         with self._errors():
-            self._client().load(self._model_name, config, files or {})
+            self._client().load(self._model_name, config, paths)
 
     def unload_model(self) -> None:
         """Unload the model."""
