@@ -1,9 +1,9 @@
-"""Measures every configuration of six models, for the tests of the searches of ``naiad analyze``.
+"""Measures every configuration of seven models, for the tests of the searches of ``naiad analyze``.
 
     python scripts/record_configurations.py tests/analyze/recorded [MODEL ...]
 
-Writes one JSON file for each model: its dimensions, and for each round the rates, the p99 latency and the memory of each
-configuration. The rounds follow one another, so that a busy minute of the machine spoils one of them only.
+Writes one JSON file for each model: its dimensions, and for each round the rates, the p99 latency and the memory of
+each configuration. The rounds follow one another, so that a busy minute of the machine spoils one of them only.
 """
 
 from __future__ import annotations
@@ -50,30 +50,43 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", x)]) for x in tensors]
 """
 DEVICES: Final = {
-    "python": (0, "1 + 0.2 * rows"),
     "one_device": (1, "3 + 0.4 * rows"),
-    "two_devices": (2, "4 + 0.3 * rows"),
     "saturating": (0, "2 + 0.25 * rows if rows <= 8 else 0.09 * rows * rows"),
     "rows": (0, "2.5 * rows"),
 }
-"""How many devices the instances share (0: each has its own), and the ms of a batch. The time passes on a device that is
-not the processor, so that the figures are true on a machine that is busy with other things as well."""
-SLEEPING: Final = "sleeping"
-NAMES: Final = (SLEEPING, *DEVICES)
+"""How many devices the instances of a Python model share (0: each has its own), and the ms of a batch."""
+IDENTITIES: Final = {
+    "sleeping": (3, 16, ""),
+    "slow": (12, 16, ""),
+    "two_devices": (8, 16, 'rate_limiter { resources [ { name: "device" count: 1 } ] }'),
+    "large": (6, 16384, ""),
+}
+"""The ms of a batch of any size, the elements of a row, and what the instances share."""
+NAMES: Final = (*IDENTITIES, *DEVICES)
 
 
 def write_models(repository: Path, folder: Path) -> None:
-    """The six models."""
-    tail = "dynamic_batching { } instance_group [ { kind: KIND_CPU count: 1 } ] max_batch_size: 4"
-    tensors = (
-        'input [ { name: "X" data_type: TYPE_FP32 dims: [ 16 ] } ] '
-        'output [ { name: "Y" data_type: TYPE_FP32 dims: [ 16 ] } ]'
-    )
-    delay = 'parameters { key: "execute_delay_ms" value { string_value: "3" } }'
-    write_model(repository, SLEEPING, f'backend: "identity" {tail} {tensors} {delay}')
+    """The seven models.
+
+    Their time passes on what stands for a device, not on the processor, so that the figures are true on a machine that
+    is busy with other things as well.
+    """
+    head = "dynamic_batching { } max_batch_size: 4"
+    for name, (delay_ms, width, limiter) in IDENTITIES.items():
+        delay = f'parameters {{ key: "execute_delay_ms" value {{ string_value: "{delay_ms}" }} }}'
+        group = f"instance_group [ {{ kind: KIND_CPU count: 1 {limiter} }} ]"
+        write_model(repository, name, f'backend: "identity" {head} {group} {_tensors(width)} {delay}')
     for name, (devices, cost) in DEVICES.items():
         text = _SLEEPS.format(devices=devices, folder=folder, name=name, cost=cost)
-        write_model(repository, name, f'backend: "python" {tail} {tensors}', (1,), {"model.py": text})
+        group = "instance_group [ { kind: KIND_CPU count: 1 } ]"
+        write_model(repository, name, f'backend: "python" {head} {group} {_tensors(16)}', (1,), {"model.py": text})
+
+
+def _tensors(width: int) -> str:
+    return (
+        f'input [ {{ name: "X" data_type: TYPE_FP32 dims: [ {width} ] }} ] '
+        f'output [ {{ name: "Y" data_type: TYPE_FP32 dims: [ {width} ] }} ]'
+    )
 
 
 def space_of(name: str, config: dict[str, Any]) -> Space:
@@ -120,7 +133,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as made:
         models = Path(made) / "models"
         write_models(models, Path(made))
-        options = ("--model-repository", models, "--model-control-mode=explicit")
+        limits = ("--rate-limit=execution_count", "--rate-limit-resource=device:2")
+        options = ("--model-repository", models, "--model-control-mode=explicit", *limits)
         with serving(Path(made) / "log", *options) as server:
             for name in sys.argv[2:] or NAMES:
                 record(server, name, folder / f"{name}.json")

@@ -47,6 +47,7 @@ LAYERS = (
     ("api",),
     ("client",),
     ("perf",),
+    ("analyze",),
     ("quickstart",),
     ("cli",),
     ("__main__",),

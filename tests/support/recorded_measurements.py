@@ -13,7 +13,7 @@ from naiad.analyze.errors import TrialError
 from naiad.analyze.measurement import Measurement, ModelFigures
 from naiad.analyze.space.knobs import Knob, Subject
 from naiad.analyze.space.space import Dimension, LoadLimits, Space
-from naiad.analyze.trial import Trial
+from naiad.analyze.trial import AnalysisTrial
 
 FOLDER = Path(__file__).parents[1] / "analyze" / "recorded"
 NAMES = tuple(sorted(file.stem for file in FOLDER.glob("*.json")))
@@ -22,12 +22,15 @@ NAMES = tuple(sorted(file.stem for file in FOLDER.glob("*.json")))
 class RecordedSource:
     """A model whose configurations were all measured, in several rounds.
 
+    Args:
+        first: the round that the first measurement of a configuration comes from.
+
     Attributes:
         count: how many measurements were asked for.
         keys: what each trial is called in the file.
     """
 
-    def __init__(self, name: str, rounds: tuple[int, ...] = (0, 1, 2)) -> None:
+    def __init__(self, name: str, first: int = 0) -> None:
         plain = json.loads((FOLDER / f"{name}.json").read_text())
         self.name: str = plain["model"]
         self._config: dict[str, Any] = plain["config"]
@@ -36,23 +39,23 @@ class RecordedSource:
         self.keys = {self.space.trial(point).key: " ".join(map(str, point)) for point in self.space.points()}
         self.keys.setdefault(self.space.default_trial().key, "default")
         self._rows: dict[str, list[Any]] = plain["rows"]
-        self._rounds = rounds
-        self._asked: Counter[str] = Counter()
+        self._first = first
+        self._measured: Counter[str] = Counter()
         self.count = 0
 
     def config(self, model: str) -> Mapping[str, Any]:
         """The configuration that was recorded."""
         return self._config
 
-    def measure(self, trial: Trial, scale: int) -> Measurement:
+    def measure(self, trial: AnalysisTrial, scale: int) -> Measurement:
         """The next round of a configuration."""
         key = self.keys[trial.key]
-        number = self._rounds[self._asked[key] % len(self._rounds)]
-        self._asked[key] += 1
+        number = (self._first + self._measured[key]) % len(self._rows[key])
+        self._measured[key] += 1
         self.count += 1
         return self.round(trial, key, number)
 
-    def round(self, trial: Trial, key: str, number: int) -> Measurement:
+    def round(self, trial: AnalysisTrial, key: str, number: int) -> Measurement:
         """What was measured in one round."""
         row = self._rows[key][number]
         if isinstance(row, dict):
@@ -62,7 +65,7 @@ class RecordedSource:
         machine = {"cpu_used_ram": memory_mb}
         return Measurement(trial, [ModelFigures(self.name, figures, list(rates), [p99_ms])], machine, window_ms=150)
 
-    def truth(self, trial: Trial) -> float:
+    def truth(self, trial: AnalysisTrial) -> float:
         """The throughput of a configuration over all rounds."""
         rows = self._rows[self.keys[trial.key]]
         return mean(mean(row[0]) for row in rows if not isinstance(row, dict))

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any, Final
 
-from naiad.analyze.trial import Load, Trial, Variant
+from naiad.analyze.trial import AnalysisTrial, ModelLoad, Variant
 
 HIGHER_IS_BETTER: Final = frozenset(
     {"perf_throughput", "gpu_free_memory", "gpu_utilization", "cpu_free_ram", "cpu_available_ram"}
@@ -58,7 +58,7 @@ class Measurement:
         took_s: with loading.
     """
 
-    trial: Trial
+    trial: AnalysisTrial
     models: list[ModelFigures] = field(default_factory=list)
     machine: dict[str, float] = field(default_factory=dict)
     gpus: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -126,9 +126,9 @@ def from_plain(plain: dict[str, Any]) -> Measurement:
         ValueError, LookupError, TypeError: it is none.
     """
     given = plain["trial"]
-    trial = Trial(
+    trial = AnalysisTrial(
         tuple(Variant.of(model, changes) for model, changes in given["variants"]),
-        tuple(Load(**load) for load in given["loads"]),
+        tuple(ModelLoad(**load) for load in given["loads"]),
         tuple(Variant.of(model, changes) for model, changes in given["composing"]),
     )
     models = [ModelFigures(**model) for model in plain["models"]]

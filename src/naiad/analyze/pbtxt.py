@@ -6,7 +6,6 @@ import json
 import shlex
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
 from google.protobuf import json_format
 
@@ -39,5 +38,5 @@ def load_command(model: str, config: Mapping[str, Any], endpoint: str) -> str:
         endpoint: where the server speaks HTTP.
     """
     body = json.dumps({"parameters": {"config": json.dumps(config)}})
-    address = f"http://{endpoint}/v2/repository/models/{quote(model, safe='')}/load"
+    address = f"http://{endpoint}/v2/repository/models/{model}/load"
     return f"curl -X POST {shlex.quote(address)} -d {shlex.quote(body)}"

@@ -20,13 +20,13 @@ from naiad.analyze.settings.settings import AnalyzeSettings, ModelSettings
 from naiad.analyze.space.build import build_space, powers_of_two
 from naiad.analyze.space.knobs import Knob, Subject
 from naiad.analyze.space.space import Space
-from naiad.analyze.trial import Trial
+from naiad.analyze.trial import AnalysisTrial
 
 _SWEEP_TRIES = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SearchPlan:
     """What is done for models that are measured together.
 
     Attributes:
@@ -49,23 +49,23 @@ class Plan:
         return f"{self.search} over {self.space.size} configurations and loads, about {self.expected} measurements"
 
 
-def plan_of(settings: AnalyzeSettings, models: Sequence[ModelSettings], source: MeasurementSource) -> Plan:
+def plan_of(settings: AnalyzeSettings, models: Sequence[ModelSettings], source: MeasurementSource) -> SearchPlan:
     """The plan for models that are measured together.
 
     Raises:
         AnalyzeError: a model is not there, or the search cannot be done.
     """
-    subjects, asked = [], []
+    subjects, sections = [], []
     for model in models:
         configs = {name: source.config(name) for name in model.formats or (model.name,)}
         subjects.append(Subject(model.name, configs, cpu_only=model.cpu_only))
-        asked.append(model)
+        sections.append(model)
     for model in _composing(settings, subjects):
         if all(model.name != other.name for other in subjects):
             config = source.config(model.name)
             subjects.append(Subject(model.name, {model.name: config}, is_composing=True, cpu_only=model.cpu_only))
-            asked.append(model)
-    space = build_space(settings, subjects, asked)
+            sections.append(model)
+    space = build_space(settings, subjects, sections)
     search = settings["run_config_search_mode"]
     if settings["run_config_search_disable"]:
         search = "brute"
@@ -75,8 +75,8 @@ def plan_of(settings: AnalyzeSettings, models: Sequence[ModelSettings], source: 
     expected = _expected(settings, search, space, loads)
     sweeps = bool(loads) and search != "brute" and not settings["concurrency_sweep_disable"]
     later = (settings["num_configs_per_model"] + 1) * _SWEEP_TRIES if sweeps else 0
-    goals = tuple(model.goal for model, subject in zip(asked, subjects, strict=True) if not subject.is_composing)
-    return Plan(settings, space, goals, loads, search, expected, later)
+    goals = tuple(model.goal for model, subject in zip(sections, subjects, strict=True) if not subject.is_composing)
+    return SearchPlan(settings, space, goals, loads, search, expected, later)
 
 
 def _composing(settings: AnalyzeSettings, subjects: Sequence[Subject]) -> list[ModelSettings]:
@@ -122,7 +122,7 @@ def trial_limits(settings: AnalyzeSettings) -> TrialLimits:
     )
 
 
-def search_of(plan: Plan, judge: Judge) -> Search:
+def search_of(plan: SearchPlan, judge: Judge) -> Search:
     """The search behind the measurement of the default."""
     settings, space = plan.settings, plan.space
     if plan.search == "brute":
@@ -135,7 +135,7 @@ def search_of(plan: Plan, judge: Judge) -> Search:
     return halving(space, judge.utility, settings["search_measurements"] or 0, settings["search_seed"])
 
 
-def sweep_of(plan: Plan, profile: Profile, best: Sequence[Trial]) -> Search:
+def sweep_of(plan: SearchPlan, profile: Profile, best: Sequence[AnalysisTrial]) -> Search:
     """Other loads on the best configurations and on the default."""
     settings = plan.settings
     if not plan.loads or settings["concurrency_sweep_disable"]:
@@ -152,7 +152,7 @@ def sweep_of(plan: Plan, profile: Profile, best: Sequence[Trial]) -> Search:
     )
 
 
-def _thinned(loads: Sequence[int], best: Sequence[Trial]) -> list[int]:
+def _thinned(loads: Sequence[int], best: Sequence[AnalysisTrial]) -> list[int]:
     """The powers of four up to twice the load of the best: enough for a curve."""
     top = max((load.concurrency for trial in best for load in trial.loads), default=16)
     return [load for place, load in enumerate(loads) if load <= 2 * top and (place % 2 == 0 or load >= top)]

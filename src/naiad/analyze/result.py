@@ -11,7 +11,7 @@ from naiad.analyze.measurement import Measurement, merged
 from naiad.analyze.rank.certainty import Noise
 from naiad.analyze.rank.score import Judge
 from naiad.analyze.space.knobs import Subject
-from naiad.analyze.trial import Trial, Variant
+from naiad.analyze.trial import AnalysisTrial, Variant
 
 
 @dataclass(slots=True)
@@ -30,8 +30,8 @@ class Profile:
     judge: Judge
     space_size: int = 0
     default: Measurement | None = None
-    repeats: dict[Trial, list[Measurement]] = field(default_factory=dict)
-    searched: set[Trial] = field(default_factory=set)
+    repeats: dict[AnalysisTrial, list[Measurement]] = field(default_factory=dict)
+    searched: set[AnalysisTrial] = field(default_factory=set)
     measured: int = 0
     reused: int = 0
     took_s: float = 0.0
@@ -71,14 +71,13 @@ class Profile:
         return found
 
     def _evidence(self, setup: tuple[Variant, ...]) -> int:
-        """Of the trial of a configuration that was measured longest, how long in all, in ms."""
-        return max(
-            (
-                sum(one.window_ms for one in found if not one.error)
-                for trial, found in self.repeats.items()
-                if trial.setup == setup
-            ),
-            default=0,
+        """How long a configuration was measured in all, in ms of windows."""
+        return sum(
+            one.window_ms
+            for trial, found in self.repeats.items()
+            if trial.setup == setup
+            for one in found
+            if not one.error
         )
 
     def loads_of(self, setup: tuple[Variant, ...]) -> list[Measurement]:
@@ -120,10 +119,10 @@ class Analysis:
     failures: list[str] = field(default_factory=list)
     idle: Mapping[str, Any] = field(default_factory=dict)
 
-    def names(self, trial: Trial) -> list[str]:
+    def names(self, trial: AnalysisTrial) -> list[str]:
         """The names of a trial's configurations, those of the models under load first."""
         return [self.checkpoint.name(variant.model, variant.changes_json) for variant in trial.setup]
 
-    def name(self, trial: Trial) -> str:
+    def name(self, trial: AnalysisTrial) -> str:
         """The names of the models under load, as one."""
         return ", ".join(self.names(trial)[: len(trial.variants)])

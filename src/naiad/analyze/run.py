@@ -19,16 +19,16 @@ from naiad.analyze.checkpoint import (
     write_checkpoint,
 )
 from naiad.analyze.errors import AnalyzeError, TrialError
-from naiad.analyze.measure.perf_level import StoppedError
+from naiad.analyze.measure.perf_level import AnalysisStoppedError
 from naiad.analyze.measure.source import LoadOptions, MeasurementSource
 from naiad.analyze.measurement import Measurement
-from naiad.analyze.plan import Plan, plan_of, search_of, sweep_of
+from naiad.analyze.plan import SearchPlan, plan_of, search_of, sweep_of
 from naiad.analyze.progress import AnalyzeProgress, TimeLeft
 from naiad.analyze.rank.score import Judge
 from naiad.analyze.result import Analysis, Profile, SetOfModels
 from naiad.analyze.search.search import MeasurementRequest, Search
 from naiad.analyze.settings.settings import AnalyzeSettings
-from naiad.analyze.trial import Trial
+from naiad.analyze.trial import AnalysisTrial
 from naiad.perf.interrupts import Interrupts
 from naiad.perf.load.level import Stop
 from naiad.perf.report.machine import machine_fingerprint
@@ -86,7 +86,7 @@ class AnalyzeRun:
             source, self.analysis.endpoint = self._open_source(self._settings, self._options, self._stop)
             try:
                 self._profile_all(source)
-            except StoppedError:
+            except AnalysisStoppedError:
                 self.analysis.is_interrupted = True
             finally:
                 self._close(source)
@@ -100,6 +100,8 @@ class AnalyzeRun:
 
     def _profile_all(self, source: MeasurementSource) -> None:
         settings = self._settings
+        idle = source.idle(settings["duration_seconds"])
+        self.analysis.checkpoint.idle = self.analysis.idle = idle
         together = settings["run_config_profile_models_concurrently_enable"]
         groups = [settings.models] if together else [(model,) for model in settings.models]
         for models in groups:
@@ -120,7 +122,7 @@ class AnalyzeRun:
         self.analysis.failures.append(text)
         self._progress.warned(text)
 
-    def _profile(self, source: MeasurementSource, plan: Plan, profile: Profile) -> None:
+    def _profile(self, source: MeasurementSource, plan: SearchPlan, profile: Profile) -> None:
         left = TimeLeft(plan.later)
         left.set_window(self._options.window_ms)
         self._progress.began(profile, plan.text)
@@ -148,7 +150,7 @@ class AnalyzeRun:
         self, source: MeasurementSource, profile: Profile, request: MeasurementRequest, left: TimeLeft
     ) -> Measurement:
         if self._stop.is_wanted:
-            raise StoppedError
+            raise AnalysisStoppedError
         trial = request.trial
         for variant in trial.setup:
             self.analysis.checkpoint.name(variant.model, variant.changes_json)
@@ -166,7 +168,7 @@ class AnalyzeRun:
         self._progress.measured(self.analysis.name(trial), found, request, left.estimate(request))
         return found
 
-    def _measured(self, source: MeasurementSource, trial: Trial, scale: int) -> Measurement:
+    def _measured(self, source: MeasurementSource, trial: AnalysisTrial, scale: int) -> Measurement:
         try:
             return source.measure(trial, scale)
         except TrialError as error:
@@ -191,14 +193,14 @@ class AnalyzeRun:
         ]
         for number, names in enumerate(sets):
             rows = [usable[name] for name in names]
-            trial = Trial(
+            trial = AnalysisTrial(
                 tuple(variant for row in rows for variant in row.trial.variants),
                 tuple(load for row in rows for load in row.trial.loads),
                 tuple(dict.fromkeys(variant for row in rows for variant in row.trial.composing)),
             )
             request = MeasurementRequest(trial, _BASE_SCALE, len(sets) - number - 1, "models beside each other")
             if self._stop.is_wanted:
-                raise StoppedError
+                raise AnalysisStoppedError
             found = self._measured(source, trial, _BASE_SCALE)
             self._progress.measured(" + ".join(names), found, request, None)
             self.analysis.sets.append(SetOfModels(names, found, tuple(row.p99_ms for row in rows)))

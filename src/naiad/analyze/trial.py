@@ -10,7 +10,7 @@ import orjson
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ModelLoad:
     """The load on one model.
 
     Attributes:
@@ -63,7 +63,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class AnalysisTrial:
     """Models under load at the same time, and models that they call.
 
     Attributes:
@@ -73,7 +73,7 @@ class Trial:
     """
 
     variants: tuple[Variant, ...]
-    loads: tuple[Load, ...]
+    loads: tuple[ModelLoad, ...]
     composing: tuple[Variant, ...] = ()
 
     @property

@@ -18,7 +18,7 @@ from naiad.analyze.measure.perf_level import is_too_short, model_figures, note_u
 from naiad.analyze.measure.source import LoadOptions
 from naiad.analyze.measurement import Measurement
 from naiad.analyze.pbtxt import pbtxt_of
-from naiad.analyze.trial import Trial, Variant, changed_config
+from naiad.analyze.trial import AnalysisTrial, Variant, changed_config
 from naiad.config.export import config_json
 from naiad.errors import NaiadError
 from naiad.perf.load.level import Stop
@@ -60,7 +60,11 @@ class InProcessSource:
             await server.close()
         return found
 
-    def measure(self, trial: Trial, scale: int) -> Measurement:
+    def idle(self, seconds: float) -> dict[str, Any]:
+        """There is no server that could be idle."""
+        return {}
+
+    def measure(self, trial: AnalysisTrial, scale: int) -> Measurement:
         """Load a copy of the models, and measure it."""
         if len(trial.variants) > 1:
             raise AnalyzeError(
@@ -84,7 +88,7 @@ class InProcessSource:
         found.took_s = time.monotonic() - began
         return found
 
-    def _copy(self, trial: Trial) -> Path:
+    def _copy(self, trial: AnalysisTrial) -> Path:
         """A repository with links to all models, and changed configurations of those that the trial is about."""
         copy = self._folder / "models"
         shutil.rmtree(copy, ignore_errors=True)

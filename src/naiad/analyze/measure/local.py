@@ -115,7 +115,7 @@ class LocalServer:
 
 
 def _program(program: str) -> list[str]:
-    if program in ("naiad", "tritonserver") and shutil.which(program) is None or program == "naiad":
+    if (program in ("naiad", "tritonserver") and shutil.which(program) is None) or program == "naiad":
         # The one that runs this analysis, whatever is on the path.
         return [sys.executable, "-m", "naiad", "serve"]
     return [program]

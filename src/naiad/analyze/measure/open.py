@@ -7,12 +7,13 @@ from typing import Any
 
 from naiad.analyze.errors import AnalyzeError
 from naiad.analyze.measure.local import LocalServer
-from naiad.analyze.measure.perf_level import StoppedError
+from naiad.analyze.measure.perf_level import AnalysisStoppedError
 from naiad.analyze.measure.served import ServedSource
 from naiad.analyze.measure.source import LoadOptions, MeasurementSource
 from naiad.analyze.settings.settings import AnalyzeSettings
 from naiad.perf.load.level import Stop
-from naiad.perf.target.metrics import find_metrics
+from naiad.perf.target.metrics import MetricsTarget
+from naiad.perf.target.protocol import TargetError
 
 
 def open_source(settings: AnalyzeSettings, options: LoadOptions, stop: Stop) -> tuple[MeasurementSource, str]:
@@ -31,10 +32,17 @@ def open_source(settings: AnalyzeSettings, options: LoadOptions, stop: Stop) -> 
         source = LocalSource(settings, options, stop)
         return source, source.endpoint
     url = settings["triton_grpc_endpoint" if options.protocol == "grpc" else "triton_http_endpoint"]
-    found, _ = find_metrics(options.metrics_url, "")
-    if found is None:
+    if not _has_metrics(options.metrics_url):
         options = replace(options, metrics_url="")
     return ServedSource(url, options, stop, may_load=not settings["reload_model_disable"]), url
+
+
+def _has_metrics(url: str) -> bool:
+    try:
+        MetricsTarget(url).read()
+    except TargetError:
+        return False
+    return True
 
 
 def _repository(settings: AnalyzeSettings) -> Any:
@@ -58,7 +66,7 @@ class LocalSource(ServedSource):
 
         def on_wait(seconds: float) -> None:
             if stop.is_wanted:
-                raise StoppedError
+                raise AnalysisStoppedError
 
         try:
             self._local.wait_ready(on_wait)

@@ -8,7 +8,7 @@ from typing import Final
 
 from naiad.analyze.errors import AnalyzeError, TrialError
 from naiad.analyze.measurement import Measurement, ModelFigures
-from naiad.analyze.trial import Load
+from naiad.analyze.trial import ModelLoad
 from naiad.perf.input.error import PerfInputError
 from naiad.perf.load.level import Stop
 from naiad.perf.measure.stability import WINDOWS
@@ -25,12 +25,12 @@ _LEAST_REQUESTS: Final = 8
 """A window with fewer requests says too little; the next ones are made longer."""
 
 
-class StoppedError(Exception):
+class AnalysisStoppedError(Exception):
     """The user has ended the analysis."""
 
 
 def perf_settings(
-    model: str, where: Sequence[str], load: Load, flags: Sequence[str], *, is_recorded: bool = False
+    model: str, where: Sequence[str], load: ModelLoad, flags: Sequence[str], *, is_recorded: bool = False
 ) -> PerfSettings:
     """The settings of ``naiad perf`` for one load.
 
@@ -57,7 +57,7 @@ def run_level(settings: PerfSettings, window_ms: int, stop: Stop) -> LevelResult
 
     Raises:
         TrialError: it cannot be measured, or too many requests fail.
-        StoppedError: the user has ended it.
+        AnalysisStoppedError: the user has ended it.
     """
     measure = replace(settings.measure, mode="time_windows", interval_ms=window_ms, max_trials=WINDOWS)
     run = PerfRun(replace(settings, measure=measure, output=OutputSettings()), stop=stop)
@@ -65,10 +65,10 @@ def run_level(settings: PerfSettings, window_ms: int, stop: Stop) -> LevelResult
         report = run.run()
     except (TargetError, PerfInputError, PerfOptionError) as error:
         if stop.is_wanted:
-            raise StoppedError from None
+            raise AnalysisStoppedError from None
         raise TrialError(str(error)) from None
     if stop.is_wanted:
-        raise StoppedError
+        raise AnalysisStoppedError
     if run.failure or not report.levels:
         raise TrialError(run.failure or "nothing was measured")
     result = report.levels[0]

@@ -12,7 +12,7 @@ import psutil
 
 from naiad.analyze.errors import AnalyzeError, TrialError
 from naiad.analyze.measure.perf_level import (
-    StoppedError,
+    AnalysisStoppedError,
     is_too_short,
     model_figures,
     note_usage,
@@ -21,11 +21,14 @@ from naiad.analyze.measure.perf_level import (
 )
 from naiad.analyze.measure.source import LoadOptions
 from naiad.analyze.measurement import Measurement
-from naiad.analyze.trial import Load, Trial, Variant, changed_config
+from naiad.analyze.trial import AnalysisTrial, ModelLoad, Variant, changed_config
 from naiad.perf.load.level import Stop
+from naiad.perf.measure.metrics_page import MetricsSample, read_metrics
+from naiad.perf.measure.usage import usage_between
 from naiad.perf.options import parse_perf
-from naiad.perf.results import LevelResult
+from naiad.perf.results import LevelResult, Window
 from naiad.perf.settings import PerfSettings
+from naiad.perf.target.metrics import MetricsTarget
 from naiad.perf.target.open import open_kserve
 from naiad.perf.target.protocol import TargetError
 
@@ -81,11 +84,11 @@ class ServedSource:
 
     def _control(self, model: str) -> Any:
         try:
-            return open_kserve(self._settings(model, Load(1, 1), with_flags=False))
+            return open_kserve(self._settings(model, ModelLoad(1, 1), with_flags=False))
         except TargetError as error:
             raise AnalyzeError(f"{self._server} is not reached: {error}") from None
 
-    def _settings(self, model: str, load: Load, *, with_flags: bool = True) -> PerfSettings:
+    def _settings(self, model: str, load: ModelLoad, *, with_flags: bool = True) -> PerfSettings:
         options = self._options
         if not with_flags:
             return parse_perf(["-m", model, *self._where], {})
@@ -94,7 +97,24 @@ class ServedSource:
         words = metrics if options.metrics_url else ["--no-collect-metrics"]
         return perf_settings(model, (*self._where, *words), load, flags, is_recorded=options.is_recorded)
 
-    def measure(self, trial: Trial, scale: int) -> Measurement:
+    def idle(self, seconds: float) -> dict[str, Any]:
+        """What the metrics page says while nothing is measured."""
+        samples: list[MetricsSample] = []
+        end = time.monotonic() + seconds
+        while self._options.metrics_url and (not samples or time.monotonic() < end):
+            self._wait(0)
+            try:
+                page = MetricsTarget(self._options.metrics_url).read()
+            except TargetError:
+                return {}
+            samples.append(read_metrics(page, time.monotonic_ns()))
+            time.sleep(min(max(end - time.monotonic(), 0.0), self._options.metrics_interval_ms / 1e3))
+        found = Measurement(AnalysisTrial((), ()))
+        window = Window(0, 0, usage=usage_between(samples, self._options.metrics_url, 0))
+        note_usage(found, window)
+        return {"machine": found.machine, "gpus": found.gpus}
+
+    def measure(self, trial: AnalysisTrial, scale: int) -> Measurement:
         """Load what the trial asks for, and measure it."""
         began = time.monotonic()
         # Composing models come first: an ensemble is loaded against what its steps are.
@@ -113,7 +133,8 @@ class ServedSource:
         if variant.is_default and variant.model not in self._loaded and variant.model in self._was_loaded:
             self._loaded[variant.model] = variant
             return
-        text = None if variant.is_default else json.dumps(changed_config(base, variant.changes))
+        # A load without a configuration keeps the one that the last load brought.
+        text = json.dumps(changed_config(base, variant.changes))
         control = self._control(variant.model)
         self._loaded.pop(variant.model, None)
         try:
@@ -136,9 +157,9 @@ class ServedSource:
 
     def _wait(self, seconds: float) -> None:
         if self._stop.is_wanted and not self._is_closing:
-            raise StoppedError
+            raise AnalysisStoppedError
 
-    def _measured(self, trial: Trial, scale: int) -> Measurement:
+    def _measured(self, trial: AnalysisTrial, scale: int) -> Measurement:
         names = tuple(variant.model for variant in trial.variants)
         for _ in range(self._options.most_adjustments + 1):
             longer = self._scale.get(names, 1)
@@ -160,7 +181,7 @@ class ServedSource:
             note_usage(found, result.merged)
         return found
 
-    def _levels(self, trial: Trial, window_ms: int) -> list[LevelResult]:
+    def _levels(self, trial: AnalysisTrial, window_ms: int) -> list[LevelResult]:
         jobs: list[Callable[[], LevelResult]] = []
         for variant, load in zip(trial.variants, trial.loads, strict=True):
             settings = self._settings(variant.model, load)
@@ -182,9 +203,15 @@ class ServedSource:
             if variant.is_default:
                 continue
             try:
-                self._control(model).load_model(None, self._wait)
+                self._restore(model)
             except (TargetError, AnalyzeError) as error:
                 problems.append(f"'{model}' keeps {variant.changes_json}: {error}")
         self._loaded.clear()
         if problems:
             raise AnalyzeError("the configurations of the repository are not back: " + "; ".join(problems))
+
+    def _restore(self, model: str) -> None:
+        control = self._control(model)
+        control.load_model(None, self._wait)
+        if control.model_config() != self._configs[model]:
+            control.load_model(json.dumps(self._configs[model]), self._wait)

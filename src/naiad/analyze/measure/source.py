@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from naiad.analyze.measurement import Measurement
-from naiad.analyze.trial import Trial
+from naiad.analyze.trial import AnalysisTrial
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,17 @@ class MeasurementSource(Protocol):
         """
         ...
 
-    def measure(self, trial: Trial, scale: int) -> Measurement:
+    def idle(self, seconds: float) -> dict[str, Any]:
+        """What the machine is busy with while nothing is measured: ``machine`` and ``gpus``; empty if not known."""
+        ...
+
+    def measure(self, trial: AnalysisTrial, scale: int) -> Measurement:
         """Measure a trial with windows of ``scale`` times the shortest length.
 
         Raises:
             TrialError: this trial cannot be measured.
             AnalyzeError: nothing can be measured any more.
-            StoppedError: the user has ended it.
+            AnalysisStoppedError: the user has ended it.
         """
         ...
 

@@ -111,7 +111,8 @@ def _named(checkpoint: Checkpoint, name: str, settings: AnalyzeSettings) -> tupl
         load = settings["report_concurrency"] or settings["report_request_rate"]
         where = f" at the load {load}" if load else ""
         raise AnalyzeError(
-            f"the checkpoint has no measurement of '{name}'{where}{did_you_mean(name, known)}; it has {', '.join(known)}"
+            f"the checkpoint has no measurement of '{name}'{where}{did_you_mean(name, known)}; it has "
+            f"{', '.join(known)}"
         )
     return profile, max(setups, key=lambda setup: len(profile.loads_of(setup)))
 

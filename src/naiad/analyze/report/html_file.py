@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Sequence
 from html import escape
@@ -86,7 +87,7 @@ def _tiles(profile: Profile, best: Measurement) -> str:
 
 def _findings(analysis: Analysis, profile: Profile, ranked: Sequence[Measurement]) -> list[str]:
     lines = []
-    for first, second in zip(ranked[:3], ranked[1:4], strict=False):
+    for first, second in itertools.pairwise(ranked[:4]):
         order = order_text(first, second, profile.noise)
         lines.append(f"{analysis.name(first.trial)} before {analysis.name(second.trial)}: {order}")
     lines.append(f"Measurements of one configuration differ by about {profile.noise.between:.1%} (standard deviation).")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -69,7 +70,7 @@ def _profile(analysis: Analysis, profile: Profile) -> dict[str, Any]:
                 "probability": (found := probability(first, second, noise)),
                 "is_certain": found >= CERTAIN,
             }
-            for first, second in zip(ranked[:4], ranked[1:5], strict=False)
+            for first, second in itertools.pairwise(ranked)
         ],
         "recommendations": [
             {

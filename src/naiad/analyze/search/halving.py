@@ -1,6 +1,6 @@
 """Naiad's own search: short measurements of few configurations, then longer ones of those that do best.
 
-Short windows are noisy, so the first half of the measurements only says where to look: they are spread over the space,
+Short windows are noisy, so most measurements only say where to look: they are spread over the space,
 and then put where a regression expects the most. The better half of them is measured again with windows of twice the
 length, the better half of those with twice that, and so on (successive halving).
 """
@@ -26,14 +26,14 @@ _PART: Final = 5
 """One in so many points is measured, the repeats included."""
 _LEAST: Final = 10
 _MOST: Final = 60
-_SPREAD: Final = 0.4
+_SPREAD: Final = 0.6
 """The part of the short measurements that is spread over the space before any is put where the best is expected."""
 _ENOUGH: Final = 0.004
 """Nothing is looked for any more where so little is to be gained."""
 
 
 @dataclass(slots=True)
-class Sample:
+class PointSample:
     """What is known of one point."""
 
     point: Point
@@ -75,12 +75,12 @@ def halving(space: Space, utility: Utility, budget: int = 0, seed: int = 0) -> S
 
 def _everything(space: Space, points: Sequence[Point], utility: Utility, total: int) -> Search:
     """A small space: all of it, then the best of it again."""
-    samples: list[Sample] = []
+    samples: list[PointSample] = []
     for number, point in enumerate(points):
         measured = yield MeasurementRequest(space.trial(point), 2, total - number - 1, "all configurations")
         value = utility(measured)
         if value is not None:
-            samples.append(Sample(point, [value], [2]))
+            samples.append(PointSample(point, [value], [2]))
     best = sorted(samples, key=lambda sample: -sample.mean)[: max(total - len(points), 0)]
     for number, sample in enumerate(best):
         yield MeasurementRequest(space.trial(sample.point), 4, len(best) - number - 1, "the best again, longer")
@@ -94,8 +94,8 @@ def _pool(space: Space, seed: int) -> list[Point]:
 
 
 def _rungs(total: int) -> list[int]:
-    """How many measurements each length of windows gets: two thirds for the shortest, then fewer and fewer."""
-    first = max(math.ceil(total * 2 / 3), 1)
+    """How many measurements each length of windows gets: four in five for the shortest, then fewer and fewer."""
+    first = max(math.ceil(total * 0.8), 1)
     rungs, left = [first], total - first
     while left > 0:
         size = max(math.ceil(left * 2 / 3), min(left, 2))
@@ -111,7 +111,7 @@ class _HalvingRun:
         self._points = points
         self._at = at
         self._owners = owners
-        self._samples: dict[int, Sample] = {}
+        self._samples: dict[int, PointSample] = {}
         self._failed: set[int] = set()
         self.count = 0
         self.repeated = 0
@@ -145,13 +145,13 @@ class _HalvingRun:
             self._failed.add(place)
             self._samples.pop(place, None)
             return
-        sample = self._samples.setdefault(place, Sample(self._points[place]))
+        sample = self._samples.setdefault(place, PointSample(self._points[place]))
         sample.values.append(value)
         sample.weights.append(scale)
 
     def _expected(self, place: int) -> float:
         """What was measured, pulled to what its neighbours say: a lucky short window is not believed."""
-        means, _ = self._regression().expect(self._at[[place]])
+        means, _ = self._regression().predict(self._at[[place]])
         return float(means[0])
 
     def _regression(self) -> Regression:
@@ -172,7 +172,7 @@ class _HalvingRun:
         return int(np.argmax(gaps))
 
     def _most_promising(self) -> int | None:
-        means, deviations = self._regression().expect(self._at)
+        means, deviations = self._regression().predict(self._at)
         best = max(means[place] for place in self._samples)
         gains = expected_improvement(means, deviations, float(best))
         gains[self._seen()] = -1.0

@@ -8,14 +8,14 @@ from typing import Final
 
 from naiad.analyze.measurement import Measurement
 from naiad.analyze.search.search import MeasurementRequest, Search, Utility
-from naiad.analyze.trial import Trial
+from naiad.analyze.trial import AnalysisTrial
 
 _GAIN: Final = 1.05
 _TRIES: Final = 4
 """A series of loads ends when the last four brought less than 5% over what came before."""
 
 
-def at_load(trial: Trial, value: float) -> Trial:
+def at_load(trial: AnalysisTrial, value: float) -> AnalysisTrial:
     """The trial with another concurrency, or another request rate where it has one."""
     loads = tuple(
         replace(load, rate=float(value)) if load.rate else replace(load, concurrency=int(value)) for load in trial.loads
@@ -23,13 +23,13 @@ def at_load(trial: Trial, value: float) -> Trial:
     return replace(trial, loads=loads)
 
 
-def load_of(trial: Trial) -> float:
+def load_of(trial: AnalysisTrial) -> float:
     """The greatest concurrency or rate of a trial."""
     return max(load.rate or load.concurrency for load in trial.loads)
 
 
 def sweep_loads(
-    trials: Sequence[Trial],
+    trials: Sequence[AnalysisTrial],
     values: Sequence[int],
     is_within: Callable[[Measurement], bool],
     utility: Utility,
@@ -46,7 +46,7 @@ def sweep_loads(
     """
     for number, trial in enumerate(trials):
         best, since = 0.0, 0
-        kept: float | None = None
+        within: float | None = None
         broken: float | None = None
         for place, value in enumerate(values):
             left = (len(trials) - number - 1) * len(values) + min(len(values) - place - 1, _TRIES)
@@ -54,8 +54,8 @@ def sweep_loads(
             if utility(measured) is None:
                 break
             if is_within(measured):
-                kept = value
-            elif kept is not None:
+                within = value
+            elif within is not None:
                 broken = value
                 break
             since += 1
@@ -63,19 +63,19 @@ def sweep_loads(
                 best, since = measured.throughput, 0
             if since >= _TRIES:
                 break
-        if kept is not None and broken is not None:
-            yield from _between(trial, int(kept), int(broken), is_within, scale, binary_steps)
+        if within is not None and broken is not None:
+            yield from _between(trial, int(within), int(broken), is_within, scale, binary_steps)
 
 
 def _between(
-    trial: Trial, kept: int, broken: int, is_within: Callable[[Measurement], bool], scale: int, steps: int
+    trial: AnalysisTrial, within: int, broken: int, is_within: Callable[[Measurement], bool], scale: int, steps: int
 ) -> Search:
     for number in range(steps):
-        if broken - kept < 2:
+        if broken - within < 2:
             return
-        middle = (kept + broken) // 2
+        middle = (within + broken) // 2
         measured = yield MeasurementRequest(at_load(trial, middle), scale, steps - number - 1, "towards the limit")
         if is_within(measured):
-            kept = middle
+            within = middle
         else:
             broken = middle

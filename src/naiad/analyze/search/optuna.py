@@ -22,7 +22,7 @@ class TrialLimits:
     most_percent: int = 10
     least: int | None = None
     most: int | None = None
-    patience: int = 10
+    most_idle: int = 10
 
     def least_of(self, size: int) -> int:
         """The fewest trials."""
@@ -78,5 +78,5 @@ def optuna_search(space: Space, utility: Utility, limits: TrialLimits, seed: int
         study.tell(trial, None if failed else seen[point], optuna.trial.TrialState.FAIL if failed else None)
         since = 0 if seen[point] > best else since + 1
         best = max(best, seen[point])
-        if number + 1 >= least and since >= limits.patience:
+        if number + 1 >= least and since >= limits.most_idle:
             return

@@ -9,7 +9,7 @@ _SCALE = 2
 
 
 def quick(space: Space, utility: Utility) -> Search:
-    """Climb from the least values: one dimension after another, twice as far while it pays, and back where it does not."""
+    """Climb from the least values, one dimension after another, with steps that are halved where none pays."""
     here: Point = tuple(0 for _ in space.dimensions)
     seen: dict[Point, float] = {}
     steps = [max((len(dimension.values) - 1) // 2, 1) for dimension in space.dimensions]

@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 _LENGTHS: Final = (0.25, 0.6, 1.5, 4.0)
 """Over which part of a dimension values change, as multiples of its extent."""
-_NOISE: Final = 0.03
+_NOISE: Final = 0.15
 """The standard deviation of a measurement with the shortest windows, in the utility's unit."""
 _JITTER: Final = 1e-6
 
@@ -85,7 +85,7 @@ class Regression:
         self._lower = np.linalg.cholesky(covariance)
         self._weights = np.linalg.solve(self._lower.T, np.linalg.solve(self._lower, self._values))
 
-    def expect(self, at: Floats) -> tuple[Floats, Floats]:
+    def predict(self, at: Floats) -> tuple[Floats, Floats]:
         """The expected utility at each row, and its standard deviation."""
         between = self._kernel(at, self._at, self._lengths)
         means = between @ self._weights + self._mean

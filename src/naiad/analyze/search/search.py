@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from naiad.analyze.measurement import Measurement
-from naiad.analyze.trial import Trial
+from naiad.analyze.trial import AnalysisTrial
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class MeasurementRequest:
         stage: what it is for, in a few words.
     """
 
-    trial: Trial
+    trial: AnalysisTrial
     scale: int = 1
     left: int = 0
     stage: str = ""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
-class ValueKind:
+class KeyKind:
     """How a value is read.
 
     Attributes:
@@ -38,7 +38,7 @@ def _boolean(value: Any) -> bool:
     return found
 
 
-def whole(least: int = 0, most: int | None = None) -> ValueKind:
+def whole(least: int = 0, most: int | None = None) -> KeyKind:
     """Whole numbers."""
 
     def read(value: Any) -> int:
@@ -49,10 +49,10 @@ def whole(least: int = 0, most: int | None = None) -> ValueKind:
             raise ValueError
         return number
 
-    return ValueKind(f"a whole number from {least}" + ("" if most is None else f" to {most}"), read)
+    return KeyKind(f"a whole number from {least}" + ("" if most is None else f" to {most}"), read)
 
 
-def number(least: float = 0) -> ValueKind:
+def number(least: float = 0) -> KeyKind:
     """Numbers with a fraction."""
 
     def read(value: Any) -> float:
@@ -60,10 +60,10 @@ def number(least: float = 0) -> ValueKind:
             raise ValueError
         return float(value)
 
-    return ValueKind(f"a number from {least:g}", read)
+    return KeyKind(f"a number from {least:g}", read)
 
 
-def choice(*words: str) -> ValueKind:
+def choice(*words: str) -> KeyKind:
     """One of some words."""
 
     def read(value: Any) -> str:
@@ -71,7 +71,7 @@ def choice(*words: str) -> ValueKind:
             raise ValueError
         return str(value)
 
-    return ValueKind(f"one of {', '.join(words)}", read)
+    return KeyKind(f"one of {', '.join(words)}", read)
 
 
 def _items(value: Any) -> list[Any]:
@@ -88,7 +88,7 @@ def _words(value: Any) -> tuple[str, ...]:
     return tuple(_text(item) for item in _items(value))
 
 
-def numbers(least: int = 1) -> ValueKind:
+def numbers(least: int = 1) -> KeyKind:
     """Whole numbers: a list, ``1,2,4``, or a range with ``start``, ``stop`` and ``step``."""
     one = whole(least)
 
@@ -105,7 +105,7 @@ def numbers(least: int = 1) -> ValueKind:
             raise ValueError
         return found
 
-    return ValueKind("whole numbers: a list, '1,2,4', or start, stop and step", read)
+    return KeyKind("whole numbers: a list, '1,2,4', or start, stop and step", read)
 
 
 def _mapping(value: Any) -> dict[str, Any]:
@@ -127,11 +127,11 @@ def _size_lists(value: Any) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(one.read(item) for item in _items(entry)) for entry in value)
 
 
-TEXT: Final = ValueKind("a text", _text)
-BOOLEAN: Final = ValueKind("true or false", _boolean)
-FLAG: Final = ValueKind("true or false", _boolean, is_flag=True)
-WORDS: Final = ValueKind("names: a list, or 'a,b'", _words)
-MAPPING: Final = ValueKind("names with values", _mapping)
-PATH: Final = ValueKind("a path", _path)
-SIZE_LISTS: Final = ValueKind("a list of lists of batch sizes, such as [[], [4, 8]]", _size_lists)
-ANYTHING: Final = ValueKind("", lambda value: value)
+TEXT: Final = KeyKind("a text", _text)
+BOOLEAN: Final = KeyKind("true or false", _boolean)
+FLAG: Final = KeyKind("true or false", _boolean, is_flag=True)
+WORDS: Final = KeyKind("names: a list, or 'a,b'", _words)
+MAPPING: Final = KeyKind("names with values", _mapping)
+PATH: Final = KeyKind("a path", _path)
+SIZE_LISTS: Final = KeyKind("a list of lists of batch sizes, such as [[], [4, 8]]", _size_lists)
+ANYTHING: Final = KeyKind("", lambda value: value)

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from naiad.analyze.settings.goal import Constraint, Goal, read_constraints, read_objectives
-from naiad.analyze.settings.kinds import BOOLEAN, MAPPING, WORDS, ValueKind, number, numbers
+from naiad.analyze.settings.kinds import BOOLEAN, MAPPING, WORDS, KeyKind, number, numbers
 from naiad.analyze.settings.settings import ModelSettings
 from naiad.analyze.settings.sweep import SweepError, configurations_of
 from naiad.config.parsing.suggest import did_you_mean
 from naiad.perf.options.table import BY_NAME as PERF_OPTIONS
 
-_KINDS: Final[dict[str, ValueKind]] = {
+_KINDS: Final[dict[str, KeyKind]] = {
     "cpu_only": BOOLEAN,
     "parameters": MAPPING,
     "model_config_parameters": MAPPING,
@@ -21,8 +21,8 @@ _KINDS: Final[dict[str, ValueKind]] = {
     "triton_server_flags": MAPPING,
     "triton_server_environment": MAPPING,
     "triton_docker_args": MAPPING,
-    "objectives": ValueKind("", lambda value: value),
-    "constraints": ValueKind("", lambda value: value),
+    "objectives": KeyKind("", lambda value: value),
+    "constraints": KeyKind("", lambda value: value),
     "weighting": number(),
     "formats": WORDS,
 }

@@ -10,7 +10,7 @@ from typing import Any, Final
 import yaml
 
 from naiad.analyze.errors import AnalyzeOptionError
-from naiad.analyze.settings.kinds import ValueKind
+from naiad.analyze.settings.kinds import KeyKind
 from naiad.analyze.settings.models import model_sections, model_settings
 from naiad.analyze.settings.settings import AnalyzeSettings, ModelSettings
 from naiad.analyze.settings.table import KEYS, PROFILE, REPORT, Key, keys_of
@@ -21,8 +21,8 @@ _MODES: Final = ("online", "offline")
 _QUIET: Final = ("-q", "--quiet")
 _VERBOSE: Final = ("-v", "--verbose")
 _DOCKER: Final = (
-    "triton_launch_mode: found docker, which naiad analyze does not start: use 'local', which starts naiad serve without "
-    "a container, or start the container yourself with --model-control-mode=explicit and use 'remote'"
+    "triton_launch_mode: found docker, which naiad analyze does not start: use 'local', which starts naiad serve "
+    "without a container, or start the container yourself with --model-control-mode=explicit and use 'remote'"
 )
 _LLM: Final = (
     "model_type: found LLM: language models are measured with naiad perf --service-kind=openai; analyze takes generic "
@@ -121,7 +121,7 @@ def _unknown(name: str, known: Sequence[str]) -> str:
     return f"unknown option '{name}'{did_you_mean(name, known)}"
 
 
-def _read(name: str, kind: ValueKind, value: Any, found: dict[str, Any], shown: str, problems: list[str]) -> None:
+def _read(name: str, kind: KeyKind, value: Any, found: dict[str, Any], shown: str, problems: list[str]) -> None:
     try:
         found[name] = kind.read(value)
     except (ValueError, TypeError, LookupError):

@@ -15,7 +15,7 @@ from naiad.analyze.settings.kinds import (
     SIZE_LISTS,
     TEXT,
     WORDS,
-    ValueKind,
+    KeyKind,
     choice,
     number,
     numbers,
@@ -38,7 +38,7 @@ class Key:
     """
 
     name: str
-    kind: ValueKind
+    kind: KeyKind
     default: Any = None
     help: str = ""
     letter: str = ""

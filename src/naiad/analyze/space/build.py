@@ -21,15 +21,15 @@ def powers_of_two(low: int, high: int) -> tuple[int, ...]:
     return tuple(sorted({low, *found, high}))
 
 
-def build_space(settings: AnalyzeSettings, subjects: Sequence[Subject], asked: Sequence[ModelSettings]) -> Space:
+def build_space(settings: AnalyzeSettings, subjects: Sequence[Subject], sections: Sequence[ModelSettings]) -> Space:
     """The space of models that are measured together, and of those that they call.
 
     Args:
-        asked: what the file says of each subject.
+        sections: what the file says of each subject.
     """
     dimensions: list[Dimension] = []
     limits = []
-    for owner, (subject, model) in enumerate(zip(subjects, asked, strict=True)):
+    for owner, (subject, model) in enumerate(zip(subjects, sections, strict=True)):
         for knob, values, is_ordered in _of_model(settings, subject, model):
             if len(values) > 1 or knob in _ALWAYS:
                 dimensions.append(Dimension(owner, knob, tuple(values), is_ordered))

@@ -80,7 +80,7 @@ class Subject:
 
 
 @dataclass(slots=True)
-class Choice:
+class KnobValues:
     """The values of the knobs of one subject."""
 
     values: dict[Knob, Any] = field(default_factory=dict)
@@ -105,7 +105,10 @@ class Choice:
             parameters["execution"] = {"string_value": values[Knob.EXECUTION]}
         if parameters:
             changes["parameters"] = parameters
-        return model, {**changes, **values.get(Knob.CONFIGURATION, {})}
+        changes |= values.get(Knob.CONFIGURATION, {})
+        if "max_batch_size" in changes and "dynamic_batching" in config and "dynamic_batching" not in changes:
+            changes["dynamic_batching"] = _fitting(config, changes["max_batch_size"])
+        return model, changes
 
 
 def _batching(config: Mapping[str, Any], values: Mapping[Knob, Any]) -> dict[str, Any] | None:
@@ -117,10 +120,20 @@ def _batching(config: Mapping[str, Any], values: Mapping[Knob, Any]) -> dict[str
     if Knob.PREFERRED in values:
         made["preferred_batch_size"] = list(values[Knob.PREFERRED])
     elif Knob.MAX_BATCH_SIZE in values:
-        # A preferred size above the limit is an error.
-        sizes = made.get("preferred_batch_size", [])
-        made["preferred_batch_size"] = [size for size in sizes if size <= values[Knob.MAX_BATCH_SIZE]]
+        delay = {name: made[name] for name in ("max_queue_delay_microseconds",) if name in made}
+        made = {**_fitting(config, values[Knob.MAX_BATCH_SIZE]), **delay}
     return made
+
+
+def _fitting(config: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """The batching of a configuration with another limit.
+
+    A preferred size above the limit is an error; the limit alone is what servers fill in.
+    """
+    made = dict(config.get("dynamic_batching", {}))
+    sizes = made.pop("preferred_batch_size", [])
+    kept = [size for size in sizes if size <= most and sizes != [int(config.get("max_batch_size", 0))]]
+    return {**made, "preferred_batch_size": kept} if kept else made
 
 
 def _groups(config: Mapping[str, Any], count: int, *, cpu_only: bool) -> list[dict[str, Any]]:

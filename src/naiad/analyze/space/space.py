@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from naiad.analyze.space.knobs import Choice, Knob, Subject, fitting_concurrency
-from naiad.analyze.trial import Load, Trial, Variant, changed_config
+from naiad.analyze.space.knobs import Knob, KnobValues, Subject, fitting_concurrency
+from naiad.analyze.trial import AnalysisTrial, ModelLoad, Variant, changed_config
 
 Point = tuple[int, ...]
 """A place in a space: for each dimension which of its values."""
@@ -74,14 +74,14 @@ class Space:
             found.append(place)
         return tuple(reversed(found))
 
-    def trial(self, point: Point) -> Trial:
+    def trial(self, point: Point) -> AnalysisTrial:
         """What is measured at a point."""
         chosen: list[dict[Knob, Any]] = [{} for _ in self.subjects]
         for dimension, place in zip(self.dimensions, point, strict=True):
             chosen[dimension.owner][dimension.knob] = dimension.values[place]
         return self._trial(chosen)
 
-    def default_trial(self) -> Trial:
+    def default_trial(self) -> AnalysisTrial:
         """The configurations of the repository under the load that fits them."""
         chosen: list[dict[Knob, Any]] = [{} for _ in self.subjects]
         for dimension in self.dimensions:
@@ -91,10 +91,10 @@ class Space:
                 chosen[dimension.owner][dimension.knob] = dimension.values[0 if is_size else -1]
         return self._trial(chosen)
 
-    def _trial(self, chosen: Sequence[Mapping[Knob, Any]]) -> Trial:
+    def _trial(self, chosen: Sequence[Mapping[Knob, Any]]) -> AnalysisTrial:
         variants, loads, composing = [], [], []
         for subject, limits, values in zip(self.subjects, self.limits, chosen, strict=True):
-            model, changes = Choice(dict(values)).changes(subject)
+            model, changes = KnobValues(dict(values)).changes(subject)
             variant = Variant.of(model, changes)
             if subject.is_composing:
                 composing.append(variant)
@@ -104,25 +104,25 @@ class Space:
             if not subject.has_instances:
                 config = self._busiest(chosen)
             loads.append(_load(config, limits, values))
-        return Trial(tuple(variants), tuple(loads), tuple(composing))
+        return AnalysisTrial(tuple(variants), tuple(loads), tuple(composing))
 
     def _busiest(self, chosen: Sequence[Mapping[Knob, Any]]) -> dict[str, Any]:
         """Of the composing models the configuration that takes the most requests at a time: it sets the load."""
         found: list[dict[str, Any]] = [{}]
         for subject, values in zip(self.subjects, chosen, strict=True):
             if subject.is_composing:
-                model, changes = Choice(dict(values)).changes(subject)
+                model, changes = KnobValues(dict(values)).changes(subject)
                 found.append(changed_config(subject.configs[model], changes))
         return max(found, key=lambda config: fitting_concurrency(config, 1))
 
 
-def _load(config: Mapping[str, Any], limits: LoadLimits, values: Mapping[Knob, Any]) -> Load:
+def _load(config: Mapping[str, Any], limits: LoadLimits, values: Mapping[Knob, Any]) -> ModelLoad:
     batch_size = values.get(Knob.BATCH_SIZE, limits.batch_size)
     if limits.is_recorded:
-        return Load(batch_size)
+        return ModelLoad(batch_size)
     if Knob.RATE in values:
-        return Load(batch_size, rate=float(values[Knob.RATE]))
+        return ModelLoad(batch_size, rate=float(values[Knob.RATE]))
     if Knob.CONCURRENCY in values:
-        return Load(batch_size, values[Knob.CONCURRENCY])
+        return ModelLoad(batch_size, values[Knob.CONCURRENCY])
     fitting = round(fitting_concurrency(config, batch_size) * values.get(Knob.FILL, 1.0))
-    return Load(batch_size, min(max(fitting, limits.least, 1), limits.most))
+    return ModelLoad(batch_size, min(max(fitting, limits.least, 1), limits.most))
