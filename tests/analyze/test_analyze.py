@@ -130,8 +130,9 @@ def test_a_failed_measurement_is_a_row(server: RunningServer, tmp_path: Path) ->
 @pytest.mark.slow
 def test_an_ensemble_and_models_beside_each_other(server: RunningServer, tmp_path: Path) -> None:
     settings = remote(server, concurrency=2, search_measurements=4)
+    flags = {"perf_analyzer_flags": {"shape": "IN:1"}}
     (tmp_path / "a").mkdir()
-    code, _, errors = run(tmp_path / "a", **settings, profile_models=["both"])
+    code, _, errors = run(tmp_path / "a", **settings, profile_models={"both": flags})
     assert code == 0, errors
     assert report(tmp_path / "a")["profiles"][0]["composing_models"] == ["alone"]
     settings |= {"run_config_profile_models_concurrently_enable": True, "profile_models": ["sleeps", "other"]}

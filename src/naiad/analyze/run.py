@@ -172,7 +172,8 @@ class AnalyzeRun:
         try:
             return source.measure(trial, scale)
         except TrialError as error:
-            return Measurement(trial, error=str(error))
+            # One line, for a row of a table.
+            return Measurement(trial, error=" ".join(str(error).split()))
 
     def _save(self) -> None:
         try:
