@@ -194,3 +194,17 @@ def test_help_names_every_option(tmp_path: Path) -> None:
     assert "-f, --config-file" in out
     assert "--run-config-search-mode" in out
     assert shutil.which("naiad") is None or "Usage: naiad analyze" in out
+
+
+@pytest.mark.slow
+def test_the_quick_example_runs(tmp_path: Path) -> None:
+    text = identity(dims="2", max_batch_size=2, delay_ms=4, extra="dynamic_batching { }")
+    write_model(tmp_path / "models", "simple", text)
+    file = str(ROOT / "examples" / "analyze" / "quick.yaml")
+    words = ("--window-ms=40", "--concurrency=4", "--search-measurements=4", "--duration-seconds=0")
+    line = [sys.executable, "-m", "naiad", "analyze", "profile", "-f", file, *words]
+    done = subprocess.run(
+        line, cwd=tmp_path, capture_output=True, text=True, timeout=RUN_S, check=False, env=server_environment()
+    )
+    assert done.returncode == 0, done.stderr
+    assert "4 measurements of a search over 24 configurations and loads" in done.stdout

@@ -54,14 +54,13 @@ class Profile:
     def ranked(self) -> list[Measurement]:
         """The best trial of each configuration, the best configuration first.
 
-        A configuration that was measured once by the way, with short windows, is not ahead of one that was measured
-        again: that it looks good may be luck.
+        What was measured once by the way, with short windows, does not come first: that it looks good may be luck.
         """
         rows = self.judge.ranked(self.rows)
-        longest = {setup: self._evidence(setup) for setup in {row.trial.setup for row in rows}}
-        most = max(longest.values(), default=0)
-        trusted = [row for row in rows if 2 * longest[row.trial.setup] >= most or row.trial.is_default]
-        order = sorted(rows, key=lambda row: row not in trusted) if any(map(self.judge.is_within, trusted)) else rows
+        evidence = {setup: self._evidence(setup) for setup in {row.trial.setup for row in rows}}
+        most = max(evidence.values(), default=0)
+        trusted = [row for row in rows if 2 * evidence[row.trial.setup] >= most and self.judge.is_within(row)]
+        order = [*trusted[:1], *rows]
         seen: set[tuple[Variant, ...]] = set()
         found = []
         for row in order:
