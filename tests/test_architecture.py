@@ -24,6 +24,7 @@ LAYERS = (
         "processes",
         "options",
         "tensor",
+        "gpus",
         "shared_memory",
         "request",
         "python_backend",

@@ -196,12 +196,13 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
         (["--http-address=http://localhost"], "Got http://localhost. Expected: a host name"),
         (["--metrics-config=counter_latency=false"], "unknown setting 'counter_latency', known ones are counter_lat"),
         (
-            ["--metrics-config=summary_latencies=true"],
-            "summary_latencies=true is not supported by this version of naiad. Expected: <setting>=<boolean>, of which "
-            "this version takes counter_latencies=true or counter_latencies=false, summary_latencies=false, "
-            "histogram_latencies=false.",
+            ["--metrics-config=summary_latencies=2"],
+            "invalid value for bool option: 2. Expected: counter_latencies=<bool",
         ),
-        (["--metrics-config=summary_quantiles=0.5:0.1"], "summary_quantiles is not supported by this version"),
+        (["--metrics-config=summary_quantiles=0.5"], "'0.5' is not <quantile>:<error>, two numbers from 0 to 1"),
+        (["--metrics-config=summary_quantiles=1.5:0.1"], "'1.5:0.1' is not <quantile>:<error>"),
+        (["--metrics-config=summary_quantiles=nan:0.1"], "'nan:0.1' is not <quantile>:<error>"),
+        (["--metrics-config=summary_quantiles=0.5:0.1,0.5:0"], "summary_quantiles names a quantile twice"),
         (["--trace-config=opentelemetry,url=ftp://x"], "the url 'ftp://x' does not begin with http:// or https://"),
         (["--trace-config=opentelemetry,resource=x"], "the resource 'x' is not of the form <key>=<value>"),
         (["--trace-config=opentelemetry,bsp_max_queue_size=0"], "expected a number from 1 to 1048576, got: 0"),
@@ -226,7 +227,7 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
         (["--trace-rate=x"], "Unable to parse 'trace_rate', got: x"),
         (["--trace-level=TIMESTAMPS"], "--trace-config level needs a file"),
         (["--trace-config=rate"], "Expected: mode=triton or opentelemetry, level=OFF, TIMESTAMPS or TENSORS"),
-        (["--metrics-config=counter_latencies"], "Expected: <setting>=<boolean>"),
+        (["--metrics-config=counter_latencies"], "Expected: counter_latencies=<boolean>"),
         (["--backend-config=onnxruntime"], "Expected: <backend>,<key>=<value>, or <key>=<value> for all backends."),
         (["--backend-config=default-max-batch-size=many"], "Invalid option value. Got many"),
         (["--disable-auto-complete-config=true"], "takes no value. Got true"),
@@ -400,7 +401,7 @@ def test_options_without_effect_and_deprecated_ones_are_remarked_on() -> None:
     assert options("--http-thread-count=4").warnings == (
         "--http-thread-count has no effect: one event loop serves all HTTP connections",
     )
-    pools = ("--pinned-memory-pool-byte-size=1024", "--cuda-memory-pool-byte-size=0:0", "--enable-peer-access=FALSE")
+    pools = ("--cuda-memory-pool-byte-size=0:0", "--enable-peer-access=FALSE")
     for name in ("--grpc-infer-thread-count=2", "--grpc-infer-allocation-pool-size=8", *pools):
         assert "has no effect" in options(name).warnings[0]
     assert "no effect without --grpc-use-ssl=true" in options("--grpc-server-cert=c").warnings[0]
@@ -441,9 +442,8 @@ def test_every_option_of_the_reference_is_taken() -> None:
         *("--enable-peer-access", "--http-thread-count", "--grpc-infer-thread-count"),
         *("--grpc-infer-allocation-pool-size", "--sagemaker-port", "--sagemaker-safe-port-range"),
         *("--sagemaker-thread-count", "--vertex-ai-port", "--vertex-ai-thread-count", "--vertex-ai-default-model"),
-        *("--cache-directory", "--pinned-memory-pool-byte-size", "--cuda-memory-pool-byte-size"),
-        *("--cuda-virtual-address-size", "--min-supported-compute-capability", "--buffer-manager-thread-count"),
-        "--model-load-gpu-limit",
+        *("--cache-directory", "--cuda-memory-pool-byte-size"),
+        *("--cuda-virtual-address-size", "--buffer-manager-thread-count"),
     ]
     assert [str(setting) for setting in got.host_policy] == ["p,numa-node=0", "p,cpu-cores=0-3,8"]
     assert got.host_policies == {"p": Affinity((0, 1, 2, 3, 8), 0)}

@@ -25,9 +25,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "processes": (),
     "options": ("processes",),
     "tensor": ("worker.ipc",),
-    "shared_memory": ("tensor",),
+    "shared_memory": ("gpus", "tensor"),
     "request": ("shared_memory", "tensor"),
-    "config": ("tensor",),
+    "gpus": (),
+    "config": ("gpus.usable", "tensor"),
     "binding": ("tensor",),
     "wire": (),
     "wire.http1": ("wire.compression", "worker.ipc.buffer_pool"),
@@ -36,6 +37,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "wire.v2": ("config.spec", "request", "shared_memory", "tensor", "wire.json_text", "wire.proto_fields"),
     "telemetry.metrics": (),
     "telemetry.logs": ("options", "request"),
+    "telemetry.slow": ("request",),
     "telemetry.tracing": ("options", "request", "shared_memory", "tensor"),
     "scheduling": ("request", "scheduling.batcher", "scheduling.sequence", "telemetry.metrics"),
     "scheduling.queue": ("config.spec", "request"),
@@ -69,7 +71,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("execution.model_directory", "request", "scheduling", "telemetry", "tensor"),
     ),
     # Frameworks know each other by name alone, through the registry.
-    "backends.registry": ("backend_api", "backends.python", "config"),
+    "backends.registry": ("backend_api", "backends.python", "config", "gpus.driver"),
     "backends.placement": (
         *("backend_api", "backends.environments", "backends.out_of_process", "backends.registry"),
         *("backends.shared", "config", "execution.worker"),
@@ -82,6 +84,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "backends.onnx": ("backend_api", "backends.shared", "config", "processes", "tensor"),
     "backends.openvino": ("backend_api", "backends.shared", "config", "processes", "tensor"),
     "backends.tensorflow": ("backend_api", "backends.shared", "config", "processes", "tensor"),
+    "backends.tensorrt": ("backend_api", "backends.shared", "config", "gpus.pinned", "tensor"),
     "backends.torch": ("backend_api", "backends.shared", "config", "processes", "tensor"),
     "backends.python": (
         *("backend_api", "backends.environments", "backends.shared", "config", "execution.worker", "processes"),
@@ -96,12 +99,13 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "repository.local": ("backends.registry", "config"),
     "repository.remote": ("config", "options", "repository.local", "repository.remote"),
     "repository.remote.stores": ("options",),
+    "repository.remote.mlflow": ("options", "repository.remote.stores"),
     "repository.remote.mirror": ("repository.local", "repository.remote.stores"),
     "repository.catalog": ("config", "options", "repository.local", "repository.remote"),
     "repository.changes": (
         *("config", "options", "repository.catalog", "repository.local", "repository.remote.repository"),
     ),
-    "repository.agents": ("config", "repository.local"),
+    "repository.agents": ("config", "options", "repository.local", "repository.remote"),
     "lifecycle.state": (
         *("config", "execution.model", "execution.model_directory", "repository.changes", "repository.local"),
         *("scheduling.ensemble", "telemetry.metrics"),
@@ -113,7 +117,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("telemetry.metrics", "tensor"),
     ),
     "lifecycle.loading": (
-        *("backend_api", "backends.placement", "backends.registry", "cache", "config", "execution"),
+        *("backend_api", "backends.placement", "backends.registry", "cache", "config", "execution", "gpus"),
         *("lifecycle.memory", "lifecycle.state", "lifecycle.traffic", "processes", "repository", "request"),
         *("scheduling", "telemetry.metrics", "tensor"),
     ),
@@ -160,9 +164,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("lifecycle.memory", "lifecycle.state", "options", "repository.local", "request", "scheduling"),
         *("shared_memory", "telemetry.logs", "wire.grpc", "wire.proto_fields", "wire.v2"),
     ),
-    "frontends.metrics": (*("engine", "frontends.http.server", "lifecycle.memory", "telemetry.metrics", "wire.http1"),),
+    "frontends.metrics": (
+        *("config.spec", "engine", "frontends.http.server", "gpus", "lifecycle.memory", "telemetry.metrics"),
+        "wire.http1",
+    ),
     "server": (
-        *("backend_api", "cache", "config", "engine", "execution.model", "frontends", "lifecycle"),
+        *("backend_api", "cache", "config", "engine", "execution.model", "frontends", "gpus", "lifecycle"),
         *("options", "processes", "repository", "scheduling", "shared_memory", "telemetry"),
     ),
     # A server in a thread of a program, and the names under which programs know it.
@@ -212,9 +219,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # It writes files, and knows the server through their formats alone.
     "quickstart": (),
     "cli": (
-        *("backend_api", "client", "config", "engine", "execution.worker.process", "explain", "lifecycle"),
+        *("backend_api", "client", "config", "engine", "execution.worker.process", "explain", "gpus", "lifecycle"),
         *("analyze", "options", "perf", "quickstart"),
-        *("repository", "scheduling.ensemble", "server", "telemetry.logs"),
+        *("repository", "scheduling.ensemble", "server", "telemetry.logs", "tensor.dtypes"),
     ),
     "explain": ("config",),
     "testing": ("inprocess",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from . import load, machine, report
-from .cases import CASES, Case
+from .cases import CASES, ON_REQUEST, Case
 from .figures import CaseError, CaseSkippedError, Figure
 from .report import Result
 from .settings import Settings
@@ -34,17 +35,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="naiad-bench-") as work:
         settings = _settings(options, Path(work))
         _introduce(settings)
-        results = [run(name, CASES[name], settings) for name in options.only or CASES]
+        results = [run(name, CASES[name], settings) for name in options.only or usual_cases()]
     print(report.table(results))
     if options.json:
         report.write_json(options.json, settings, results)
     return exit_code(settings, results)
 
 
+def usual_cases() -> list[str]:
+    """What runs when nothing is named."""
+    return [name for name in CASES if name not in ON_REQUEST]
+
+
 def parser() -> argparse.ArgumentParser:
     """The options."""
     made = argparse.ArgumentParser(prog="scripts/bench", description=DESCRIPTION, epilog=EPILOG)
-    made.add_argument("--only", type=_cases, metavar="NAME[,NAME]", help=f"run only these of: {', '.join(CASES)}")
+    made.add_argument(
+        "--only",
+        type=_cases,
+        metavar="NAME[,NAME]",
+        help=f"run only these, * stands for any text: {', '.join(CASES)} (only when named: {', '.join(ON_REQUEST)})",
+    )
     made.add_argument("--quick", action="store_true", help="one short round: shows that everything works, no more")
     made.add_argument("--rounds", type=_positive, help="repetitions, of which medians are printed (default 5)")
     made.add_argument("--seconds", type=_positive, default=3, help="length of one measurement (default 3)")
@@ -66,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
         type=_executable,
         metavar="PATH",
         default=os.environ.get(REFERENCE),
-        help=f"the reference server's executable, for the cases of Python models (default: ${REFERENCE})",
+        help=f"the reference server's executable, for the cases of Python models and peers_* (default: ${REFERENCE})",
     )
     return made
 
@@ -119,11 +130,12 @@ def _introduce(settings: Settings) -> None:
 
 
 def _cases(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in CASES]
-    if unknown or not names:
+    patterns = [name.strip() for name in text.split(",") if name.strip()]
+    found = {pattern: fnmatch.filter(CASES, pattern) for pattern in patterns}
+    unknown = [pattern for pattern, names in found.items() if not names]
+    if unknown or not patterns:
         raise argparse.ArgumentTypeError(f"no case {', '.join(unknown) or 'named'}; there are: {', '.join(CASES)}")
-    return names
+    return list(dict.fromkeys(name for names in found.values() for name in names))
 
 
 def _positive(text: str) -> int:

@@ -96,6 +96,38 @@ class RequestOptions:
         self.correlation_id = correlation_id
 
 
+class RequestTrace(Protocol):
+    """The trace of a request that is traced from its beginning, so that its model can add to it.
+
+    Attributes:
+        context: the trace for others to continue, as JSON with ``traceparent``; "" where traces are not continued.
+    """
+
+    context: str
+
+    def add_activity(self, name: str, at_ns: int) -> None:
+        """Add a point of time that the model names."""
+
+    def begin_call(self) -> RequestTrace | None:
+        """The trace of a call that the model makes for the request; None when it has had many."""
+
+    def end_call(
+        self, request: InferRequest, model: str, version: int, batch: BatchTimes | None, error: NaiadError | None
+    ) -> None:
+        """End the trace of a call that has its last response: it becomes part of the trace that it began with."""
+
+
+class TracedOptions(RequestOptions):
+    """The options of a request that is traced from its beginning. They belong to this request alone."""
+
+    __slots__ = ("trace",)
+
+    def __init__(self, options: RequestOptions, trace: RequestTrace) -> None:
+        for name in RequestOptions.__slots__:
+            setattr(self, name, getattr(options, name))
+        self.trace = trace
+
+
 class Outputs(dict[str, Array]):
     """Outputs by name of a response with ``parameters``, or with a datatype other than the configured one, which Python
     models are allowed to send.

@@ -10,7 +10,7 @@ import pytest
 
 from naiad.analyze.rank.certainty import CERTAIN, Noise, probability
 from naiad.analyze.rank.score import Judge
-from naiad.analyze.result import Profile
+from naiad.analyze.result import ModelProfile
 from naiad.analyze.search.brute import brute
 from naiad.analyze.search.halving import halving
 from naiad.analyze.search.optuna import TrialLimits, optuna_search
@@ -24,7 +24,7 @@ STARTS = (0, 1, 2)
 WITHIN = {name: 0.85 if name == "two_devices" else 0.92 if name == "one_device" else 0.95 for name in NAMES}
 
 
-def searched(source: RecordedSource, search: Search, profile: Profile) -> Profile:
+def searched(source: RecordedSource, search: Search, profile: ModelProfile) -> ModelProfile:
     """The profile behind a search."""
     request = next(search, None)
     while request is not None:
@@ -38,16 +38,16 @@ def searched(source: RecordedSource, search: Search, profile: Profile) -> Profil
     return profile
 
 
-def started(source: RecordedSource, goal: Goal | None = None) -> Profile:
+def started(source: RecordedSource, goal: Goal | None = None) -> ModelProfile:
     """A profile with the default alone."""
-    profile = Profile(source.space.subjects, Judge((goal or Goal(),)), source.space.size)
+    profile = ModelProfile(source.space.subjects, Judge((goal or Goal(),)), source.space.size)
     profile.default = source.measure(source.space.default_trial(), 4)
     profile.judge.base = profile.default
     profile.repeats[profile.default.trial] = [profile.default]
     return profile
 
 
-def choice(source: RecordedSource, profile: Profile) -> float:
+def choice(source: RecordedSource, profile: ModelProfile) -> float:
     """The throughput of what was chosen, as a part of the best one's."""
     return source.truth(profile.ranked()[0].trial) / source.best()
 

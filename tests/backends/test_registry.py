@@ -11,6 +11,7 @@ import pytest
 from naiad.backends import registry
 from naiad.backends.registry import BACKENDS, NOT_BUILT, BackendEntry
 from naiad.errors import BackendUnavailableError
+from naiad.gpus.driver import gpus
 from support.backend_contract import context
 
 
@@ -20,6 +21,8 @@ def test_every_known_backend_can_be_made(tmp_path: Path, name: str) -> None:
     # Not imported by the test: that of OpenVINO itself sends usage data.
     if framework and find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")
+    if registry.BACKENDS[name].needs_gpu and not gpus():
+        pytest.skip(f"{framework} needs a GPU")
     at = context(tmp_path / "model")
     backend = registry.create(name, at)
     assert backend.context is at

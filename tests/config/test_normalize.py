@@ -8,12 +8,16 @@ import pytest
 from google.protobuf import text_format
 
 from naiad.config.messages import ModelConfig, enum_name
-from naiad.config.normalize import normalize
+from naiad.config.normalize import choose_gpus, may_use_gpus, normalize
+from naiad.gpus.usable import UsableGpus
 
 
 def normalized(text: str, gpu_count: int = 0) -> Any:
     config = text_format.Parse('name: "m" ' + text, ModelConfig())
-    normalize(config, gpu_count)
+    gpus = UsableGpus(tuple(range(gpu_count)))
+    if gpu_count:
+        choose_gpus(config, gpus)
+    normalize(config, gpus)
     return config
 
 
@@ -83,6 +87,35 @@ def test_ensembles_have_no_instances() -> None:
 )
 def test_instance_groups(text: str, gpu_count: int, expected: list[tuple[str, str, int, list[int]]]) -> None:
     assert groups(text, gpu_count) == expected
+
+
+def test_a_group_of_no_kind_stays_on_the_processor_unless_the_framework_chooses() -> None:
+    config = text_format.Parse('name: "m" backend: "onnxruntime" instance_group { }', ModelConfig())
+    normalize(config, UsableGpus((0, 1)))
+    assert enum_name(config.instance_group[0], "kind") == "KIND_CPU"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('backend: "onnxruntime"', True),
+        ('backend: "onnxruntime" instance_group { kind: KIND_CPU }', False),
+        ('backend: "onnxruntime" instance_group { kind: KIND_CPU } instance_group { }', True),
+        ('backend: "tensorrt"', True),
+        ('backend: "python"', False),
+        ('backend: "python" instance_group { }', True),
+        ('backend: "mine" runtime: "model.py"', False),
+        ('backend: "fil" instance_group { }', False),
+        ('backend: "fil" instance_group { kind: KIND_GPU }', True),
+        ('platform: "ensemble"', False),
+    ],
+)
+def test_which_configurations_may_use_gpus(text: str, expected: bool) -> None:
+    assert may_use_gpus(text_format.Parse('name: "m" ' + text, ModelConfig())) is expected
+
+
+def test_a_plan_without_a_group_belongs_on_a_gpu() -> None:
+    assert groups('backend: "tensorrt"') == [("m", "KIND_GPU", 1, [])]
 
 
 def test_a_second_pass_changes_nothing() -> None:

@@ -15,6 +15,7 @@ from naiad.config.messages import ModelConfig
 from naiad.config.normalize import normalize
 from naiad.config.rules import parameters
 from naiad.config.validate import validate
+from naiad.gpus.usable import UsableGpus
 from support.source_tree import PACKAGE, SRC
 
 FOLDERS = {"onnxruntime": "onnx", "openvino": "openvino", "pytorch": "torch"}
@@ -28,7 +29,7 @@ def config_of(backend: str, *keys: str, groups: str = "", gpu_count: int = 0) ->
     for key in keys:
         text += f' parameters {{ key: "{key}" value {{ string_value: "1" }} }}'
     config = text_format.Parse(text, ModelConfig())
-    normalize(config, gpu_count)
+    normalize(config, UsableGpus(tuple(range(gpu_count))))
     return config
 
 

@@ -12,6 +12,7 @@ from naiad.config.read import read_config
 from naiad.config.resolve import finish, prepare
 from naiad.config.source import ModelSource
 from naiad.config.spec import AcceleratorSpec, BatchingSpec, InstanceGroupSpec
+from naiad.gpus.usable import UsableGpus
 
 FULL = """\
 max_batch_size: 8
@@ -145,8 +146,18 @@ def test_a_runtime_that_is_another_library(tmp_path: Path, config: str) -> None:
         finish(prepare(source(tmp_path, f"{config} {TENSORS}", ("1/data",)), 1))
 
 
+def test_an_accelerator_beside_a_gpu(tmp_path: Path) -> None:
+    group = 'instance_group { kind: KIND_GPU profile: "1" %s }'
+    device = "secondary_devices { kind: KIND_NVDLA device_id: 2 }"
+    model = source(tmp_path, f'backend: "tensorrt" {TENSORS} ' + group % device, ("1/model.plan",))
+    (found,) = finish(prepare(model, 1, gpus=lambda: UsableGpus((0,)))).instance_groups
+    assert (found.dla, found.profile) == (2, ("1",))
+
+
 def test_gpus(tmp_path: Path) -> None:
     model = source(tmp_path, "instance_group { count: 2 kind: KIND_GPU }")
-    assert finish(prepare(model, 1), gpu_count=2).instance_groups[0].gpus == (0, 1)
+    (group,) = finish(prepare(model, 1, gpus=lambda: UsableGpus((0, 1)))).instance_groups
+    # ``count`` is per GPU.
+    assert group.gpus == (0, 1) and group.count == 4 and [group.gpu(i) for i in range(4)] == [0, 1, 0, 1]
     with pytest.raises(ConfigProblemsError, match="no GPUs are available"):
         finish(prepare(model, 1))

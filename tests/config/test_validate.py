@@ -13,6 +13,8 @@ from naiad.config.problems import Origin
 from naiad.config.read import ConfigFormat, parse_config
 from naiad.config.unsupported import UNSUPPORTED, unsupported
 from naiad.config.validate import validate
+from naiad.errors import ConfigError
+from naiad.gpus.usable import UsableGpus
 
 IO = 'input { name: "A" data_type: TYPE_FP32 dims: [ 4 ] } output { name: "B" data_type: TYPE_FP32 dims: [ 4 ] } '
 BASE = 'name: "m" backend: "identity" max_batch_size: 8 '
@@ -22,12 +24,16 @@ ENSEMBLE = 'name: "m" platform: "ensemble" ' + IO
 
 def config_of(text: str, gpu_count: int = 0) -> Any:
     config = text_format.Parse(text, ModelConfig())
-    normalize(config, gpu_count)
+    normalize(config, UsableGpus(tuple(range(gpu_count))))
     return config
 
 
+def _validated(text: str, gpu_count: int) -> list[ConfigError]:
+    return validate(config_of(text, gpu_count), gpus=UsableGpus(tuple(range(gpu_count))))
+
+
 def found(text: str, gpu_count: int = 0) -> list[str]:
-    return [str(problem) for problem in validate(config_of(text, gpu_count), gpu_count=gpu_count)]
+    return [str(problem) for problem in _validated(text, gpu_count)]
 
 
 @pytest.mark.parametrize(
@@ -284,7 +290,7 @@ def test_the_steps_of_an_ensemble_are_bounded() -> None:
 def test_gpu_numbers() -> None:
     assert found(BASE + "instance_group { kind: KIND_GPU gpus: [ 0, 2 ] }", gpu_count=2) == [
         "instance group m_0 of model m specifies invalid or unsupported gpu id 2. GPUs with at least the minimum "
-        "required CUDA compute compatibility of 6.0 are: 0, 1"
+        "required CUDA compute compatibility of 7.5 are: 0, 1"
     ]
 
 

@@ -170,10 +170,12 @@ def test_python_models_in_both_modes(tmp_path: Path) -> None:
             client.async_stream_infer("repeats", [tensor])
             wait_until(lambda: len(found) == 3, 10, "three responses")
             client.stop_stream()
+    before = OF_GRPC.index("COMPUTE_OUTPUT_START")
+    responses = [*OF_GRPC[:before], *["INFER_RESPONSE_COMPLETE"] * 3, *OF_GRPC[before:]]
     assert [(t["model_name"], t["timestamps"]) for t in traces(file)] == [
         ("doubles", OF_HTTP),
         ("doubles", OF_HTTP),
-        ("repeats", OF_GRPC),
+        ("repeats", responses),
     ]
 
 

@@ -198,6 +198,7 @@ class Framework:
         process_reloads_reason: why fewer than 100 come after.
         lacks: parts that the framework cannot have, each with the reason.
         pool_parameter: the parameter for the number of threads of an instance; "" without such threads.
+        kind: of the instances.
     """
 
     name: str
@@ -228,6 +229,7 @@ class Framework:
     process_reloads_reason: str = ""
     lacks: Mapping[str, str] = field(default_factory=dict)
     pool_parameter: str = ""
+    kind: Literal["KIND_CPU", "KIND_GPU"] = "KIND_CPU"
 
     def __post_init__(self) -> None:
         """Refuse a description with gaps: a part that nobody mentions would be a test that nobody misses."""

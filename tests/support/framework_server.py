@@ -48,7 +48,8 @@ class FrameworkServer:
         folder = write_model(self.folder / "models", model)
         signature = write(self.path(model))
         text = signature.text() if config is None else config
-        (folder / "config.pbtxt").write_text(f"{self.framework.config}\n{text}{more}", encoding="utf-8")
+        groups = more.replace("KIND_CPU", self.framework.kind)
+        (folder / "config.pbtxt").write_text(f"{self.framework.config}\n{text}{groups}", encoding="utf-8")
         return signature
 
     def load(self, model: str) -> None:

@@ -16,6 +16,7 @@ from . import (
     ensemble,
     execution,
     formats,
+    gpu,
     growth,
     grpc_growth,
     grpc_peers,
@@ -32,6 +33,7 @@ from . import (
     load_rounds,
     mixed,
     mlp,
+    peers,
     perf_proof,
     placement,
     python_chain,
@@ -93,6 +95,7 @@ CASES: Mapping[str, Case] = {
     "formats": formats.measure,
     "placement": placement.measure,
     "accelerators": accelerators.measure,
+    "gpu": gpu.measure,
     "cache_hit": cache_hit.measure_hits,
     "queue_curve": queue_curve.measure,
     "reload": reload.measure,
@@ -103,4 +106,8 @@ CASES: Mapping[str, Case] = {
     "field_east": east.east_like,
     "field_batch": batch_sizes.batch_sizes,
     "field_counts": counts.instance_counts,
+    **peers.PEER_CASES,
 }
+
+ON_REQUEST = tuple(peers.PEER_CASES)
+"""They install other servers from PyPI, and take long: they run only when they are named."""

@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from ..direct import time_calls
+from .gpu_files import GPU_FORMATS, GPU_SUBJECTS
 from .subjects import SUBJECTS
 from .table import FORMATS
 
-BY_NAME = {form.name: form for form in FORMATS}
+BY_NAME = {form.name: form for form in (*FORMATS, *GPU_FORMATS)}
 
 
 def write(orders: list[str]) -> None:
@@ -31,7 +32,8 @@ def write(orders: list[str]) -> None:
 def call(name: str, network: str, path: str, threads: str, answer: str) -> None:
     """Load one network and call it as the input says."""
     form = BY_NAME[name]
-    (sample,) = (subject.sample(form) for subject in SUBJECTS if subject.name == network)
+    subjects = GPU_SUBJECTS if form in GPU_FORMATS else SUBJECTS
+    (sample,) = (subject.sample(form) for subject in subjects if subject.name == network)
     began = time.perf_counter()
     caller = form.load(Path(path), int(threads))
     loaded = time.perf_counter()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 SEED = 5
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
 DENSE_WIDTH, DENSE_LAYERS = 512, 10
-BERT_WORDS, BERT_POSITIONS, BERT_WIDTH, BERT_HEADS, BERT_LAYERS = 30_522, 512, 128, 2, 2
+BERT_WORDS, BERT_POSITIONS = 30_522, 512
 
 
 class Bottleneck(nn.Module):
@@ -57,40 +57,53 @@ class Dense(nn.Sequential):
 class BertLayer(nn.Module):
     """One layer of an encoder: attention and a feed-forward part, [N, L, W] to the same."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.mixed = nn.Linear(BERT_WIDTH, 3 * BERT_WIDTH)
-        self.joined = nn.Linear(BERT_WIDTH, BERT_WIDTH)
-        self.feed = nn.Sequential(
-            nn.Linear(BERT_WIDTH, 4 * BERT_WIDTH), nn.GELU(), nn.Linear(4 * BERT_WIDTH, BERT_WIDTH)
-        )
-        self.first, self.second = nn.LayerNorm(BERT_WIDTH), nn.LayerNorm(BERT_WIDTH)
+        self.heads = heads
+        self.mixed = nn.Linear(width, 3 * width)
+        self.joined = nn.Linear(width, width)
+        self.feed = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
 
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output."""
-        rows, length = x.shape[0], x.shape[1]
-        shape = (rows, length, BERT_HEADS, BERT_WIDTH // BERT_HEADS)
+        rows, length, width = x.shape[0], x.shape[1], x.shape[2]
+        shape = (rows, length, self.heads, width // self.heads)
         query, key, value = (part.reshape(shape).transpose(1, 2) for part in self.mixed(x).chunk(3, -1))
         weights = (query @ key.transpose(2, 3) / shape[-1] ** 0.5).softmax(-1)
-        x = self.first(x + self.joined((weights @ value).transpose(1, 2).reshape(rows, length, BERT_WIDTH)))
+        x = self.first(x + self.joined((weights @ value).transpose(1, 2).reshape(rows, length, width)))
         normed: Tensor = self.second(x + self.feed(x))
         return normed
 
 
-class BertTiny(nn.Module):
-    """INT64 [1, 128] numbers of words to FP32 [1, 128, 128]: 2 layers of width 128 with 2 heads."""
+class Bert(nn.Module):
+    """INT64 [N, L] numbers of words to FP32 [N, L, width]."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int, heads: int, layers: int) -> None:
         super().__init__()
-        self.words = nn.Embedding(BERT_WORDS, BERT_WIDTH)
-        self.positions = nn.Embedding(BERT_POSITIONS, BERT_WIDTH)
-        self.layers = nn.Sequential(nn.LayerNorm(BERT_WIDTH), *(BertLayer() for _ in range(BERT_LAYERS)))
+        self.words = nn.Embedding(BERT_WORDS, width)
+        self.positions = nn.Embedding(BERT_POSITIONS, width)
+        self.layers = nn.Sequential(nn.LayerNorm(width), *(BertLayer(width, heads) for _ in range(layers)))
 
     def forward(self, words: Tensor) -> Tensor:
         """The last layer's output."""
-        places = torch.arange(words.shape[1])
+        places = torch.arange(words.shape[1], device=words.device)
         encoded: Tensor = self.layers(self.words(words) + self.positions(places))
         return encoded
+
+
+class BertTiny(Bert):
+    """INT64 [1, 128] to FP32 [1, 128, 128]."""
+
+    def __init__(self) -> None:
+        super().__init__(width=128, heads=2, layers=2)
+
+
+class BertBase(Bert):
+    """INT64 [N, 128] to FP32 [N, 128, 768], for GPUs."""
+
+    def __init__(self) -> None:
+        super().__init__(width=768, heads=12, layers=12)
 
 
 CLASSES: dict[str, type[nn.Module]] = {"resnet50": ResNet50, "dense": Dense, "bert_tiny": BertTiny}
@@ -99,4 +112,4 @@ CLASSES: dict[str, type[nn.Module]] = {"resnet50": ResNet50, "dense": Dense, "be
 def make(network: str) -> nn.Module:
     """A network, ready to be called."""
     torch.manual_seed(SEED)
-    return CLASSES[network]().eval()
+    return {**CLASSES, "bert_base": BertBase}[network]().eval()

@@ -8,7 +8,7 @@ from typing import Any
 
 from naiad.analyze.measure.source import MeasurementSource
 from naiad.analyze.rank.score import Judge
-from naiad.analyze.result import Profile
+from naiad.analyze.result import ModelProfile
 from naiad.analyze.search.brute import brute
 from naiad.analyze.search.halving import budget_of, halving
 from naiad.analyze.search.loads import sweep_loads
@@ -135,7 +135,7 @@ def search_of(plan: SearchPlan, judge: Judge) -> Search:
     return halving(space, judge.utility, settings["search_measurements"] or 0, settings["search_seed"])
 
 
-def sweep_of(plan: SearchPlan, profile: Profile, best: Sequence[AnalysisTrial]) -> Search:
+def sweep_of(plan: SearchPlan, profile: ModelProfile, best: Sequence[AnalysisTrial]) -> Search:
     """Other loads on the best configurations and on the default."""
     settings = plan.settings
     if not plan.loads or settings["concurrency_sweep_disable"]:

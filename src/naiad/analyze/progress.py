@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from naiad.analyze.measurement import Measurement
-from naiad.analyze.result import Profile
+from naiad.analyze.result import ModelProfile
 from naiad.analyze.search.search import MeasurementRequest
 
 
@@ -16,7 +16,7 @@ class AnalyzeProgress:
     def reuses(self, count: int, file: str) -> None:
         """So many measurements of an earlier run can be used."""
 
-    def began(self, profile: Profile, budget_text: str) -> None:
+    def began(self, profile: ModelProfile, budget_text: str) -> None:
         """A model, or several at a time, come next."""
 
     def measured(self, name: str, found: Measurement, request: MeasurementRequest, left_s: float | None) -> None:

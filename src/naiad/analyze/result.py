@@ -15,7 +15,7 @@ from naiad.analyze.trial import AnalysisTrial, Variant
 
 
 @dataclass(slots=True)
-class Profile:
+class ModelProfile:
     """Models that were measured together: one, unless several were asked for at the same time.
 
     Attributes:
@@ -108,7 +108,7 @@ class Analysis:
     """
 
     checkpoint: Checkpoint
-    profiles: list[Profile] = field(default_factory=list)
+    profiles: list[ModelProfile] = field(default_factory=list)
     sets: list[SetOfModels] = field(default_factory=list)
     machine: Mapping[str, str] = field(default_factory=dict)
     command: tuple[str, ...] = ()

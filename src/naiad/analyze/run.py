@@ -25,7 +25,7 @@ from naiad.analyze.measurement import Measurement
 from naiad.analyze.plan import SearchPlan, plan_of, search_of, sweep_of
 from naiad.analyze.progress import AnalyzeProgress, TimeLeft
 from naiad.analyze.rank.score import Judge
-from naiad.analyze.result import Analysis, Profile, SetOfModels
+from naiad.analyze.result import Analysis, ModelProfile, SetOfModels
 from naiad.analyze.search.search import MeasurementRequest, Search
 from naiad.analyze.settings.settings import AnalyzeSettings
 from naiad.analyze.trial import AnalysisTrial
@@ -112,7 +112,7 @@ class AnalyzeRun:
                 continue
             for subject in plan.space.subjects:
                 self.analysis.checkpoint.configs.update({name: dict(c) for name, c in subject.configs.items()})
-            profile = Profile(plan.space.subjects, Judge(plan.goals), plan.space.size)
+            profile = ModelProfile(plan.space.subjects, Judge(plan.goals), plan.space.size)
             self.analysis.profiles.append(profile)
             self._profile(source, plan, profile)
         if settings["search_model_sets"] and len(self.analysis.profiles) > 1:
@@ -122,7 +122,7 @@ class AnalyzeRun:
         self.analysis.failures.append(text)
         self._progress.warned(text)
 
-    def _profile(self, source: MeasurementSource, plan: SearchPlan, profile: Profile) -> None:
+    def _profile(self, source: MeasurementSource, plan: SearchPlan, profile: ModelProfile) -> None:
         left = TimeLeft(plan.later)
         left.set_window(self._options.window_ms)
         self._progress.began(profile, plan.text)
@@ -137,7 +137,7 @@ class AnalyzeRun:
         top = best[: self._settings["num_configs_per_model"]]
         self._follow(source, profile, sweep_of(plan, profile, top), left)
 
-    def _follow(self, source: MeasurementSource, profile: Profile, search: Search, left: TimeLeft) -> None:
+    def _follow(self, source: MeasurementSource, profile: ModelProfile, search: Search, left: TimeLeft) -> None:
         request = next(search, None)
         while request is not None:
             found = self._measure(source, profile, request, left)
@@ -147,7 +147,7 @@ class AnalyzeRun:
                 request = None
 
     def _measure(
-        self, source: MeasurementSource, profile: Profile, request: MeasurementRequest, left: TimeLeft
+        self, source: MeasurementSource, profile: ModelProfile, request: MeasurementRequest, left: TimeLeft
     ) -> Measurement:
         if self._stop.is_wanted:
             raise AnalysisStoppedError

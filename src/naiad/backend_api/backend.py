@@ -29,7 +29,7 @@ class BackendContext:
     ``version_directory`` is None for a model that is a single file without a repository; ``model_path`` is the file or
     folder named by ``default_model_filename``. ``backend_config`` has the ``--backend-config`` settings of this
     backend, global ones included. ``cores`` is the number of processor cores that the whole server may use,
-    ``policies`` say which of them an instance has.
+    ``policies`` say which of them an instance has. ``pinned_bytes`` is the most pinned memory for copies to GPUs.
     """
 
     model: str
@@ -39,6 +39,7 @@ class BackendContext:
     backend_config: Mapping[str, str]
     cores: int
     policies: HostPolicies = NO_POLICIES
+    pinned_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,13 @@ class Backend(ABC):
             ModelLoadError: the model cannot be read.
         """
         return
+
+    def uses_gpus(self) -> bool:
+        """Whether its framework, as it is installed, runs on the GPUs of this machine: KIND_AUTO is then a GPU.
+
+        Called where there is one, before the configuration is completed.
+        """
+        return False
 
     @abstractmethod
     def start(self, spec: ModelSpec) -> None:

@@ -39,9 +39,9 @@ class HostPolicies:
         """The policy of the ``index``-th instance of a group: that of the configuration, or that of its device."""
         if group.host_policy:
             return group.host_policy
-        if group.kind == "KIND_GPU":
-            gpus = group.gpus or (0,)
-            return f"gpu_{gpus[index % len(gpus)]}"
+        gpu = group.gpu(index)
+        if gpu is not None:
+            return f"gpu_{gpu}"
         return "model" if group.kind == "KIND_MODEL" else _CPU
 
     def affinity(self, group: InstanceGroupSpec, index: int = 0) -> Affinity:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ class BackendEntry:
 
     ``stays``: its instances run on the server's own loop, never in another process.
     ``one_pool``: the framework runs all models of a process in one pool of threads.
+    ``needs_gpu``: the framework runs on NVIDIA's GPUs only.
     ``hidden``: a module that the framework imports if it can, and that sends usage data when it is imported.
     ``importer``: the function that imports the framework, where a plain import would not do.
     """
@@ -39,6 +41,7 @@ class BackendEntry:
     extra: str = ""
     stays: bool = False
     one_pool: bool = False
+    needs_gpu: bool = False
     hidden: str = ""
     importer: str = ""
 
@@ -75,18 +78,14 @@ BACKENDS = {
     "pytorch": BackendEntry("naiad.backends.torch.backend:PyTorchBackend", "torch", "torch"),
     "sequence": BackendEntry("naiad.backends.builtin.sequence:SequenceBackend"),
     "tensorflow": BackendEntry("naiad.backends.tensorflow.backend:TensorFlowBackend", "tensorflow", "tensorflow"),
+    "tensorrt": BackendEntry("naiad.backends.tensorrt.backend:TensorRtBackend", "tensorrt", "tensorrt", needs_gpu=True),
 }
 
 # Backends whose code runs in the worker of a Python model.
 _PYTHON_PROGRAMS = frozenset({"iterative_sequence"})
 
 # Backends of the reference server: a name from this list is right, only not served here.
-NOT_BUILT = frozenset(
-    (
-        *("dali", "ensemble"),
-        *("tensorrt", "tensorrtllm", "vllm"),
-    )
-)
+NOT_BUILT = frozenset(("dali", "ensemble", "tensorrtllm", "vllm"))
 
 
 def known() -> tuple[str, ...]:
@@ -125,6 +124,8 @@ def create(backend: str, context: BackendContext, remedy: str = "") -> Backend:
     if entry is None:
         return _python_based(backend, context)
     _warn_of_shadow(backend, context)
+    if entry.needs_gpu:
+        _require_gpu(backend, entry, context.model)
     if entry.framework:
         _require(backend, entry, context.model, remedy)
     made: Backend = _attribute(entry.target)(context)
@@ -165,6 +166,21 @@ def _warn_of_shadow(backend: str, context: BackendContext) -> None:
             file,
             backend,
         )
+
+
+def _require_gpu(backend: str, entry: BackendEntry, model: str) -> None:
+    """Check that there is a GPU before anything is said of a framework that would be of no use without one."""
+    # Imported here: other frameworks run without a GPU.
+    from naiad.gpus.driver import LIBRARY, gpus
+
+    if gpus():
+        return
+    lacking = "" if find_spec(entry.framework) else f", and the package {entry.framework} is not installed either"
+    raise BackendUnavailableError(
+        f"model '{model}' needs the backend '{backend}', which runs on NVIDIA's GPUs only, and this machine has none "
+        f"that works ({LIBRARY}){lacking}; serve the ONNX file that the plan was built from, or run it on a machine "
+        f"with a GPU, after: {how_to_install(entry.extra)}"
+    )
 
 
 def _require(backend: str, entry: BackendEntry, model: str, remedy: str) -> None:

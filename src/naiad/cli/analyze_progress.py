@@ -6,7 +6,7 @@ import sys
 
 from naiad.analyze.measurement import Measurement
 from naiad.analyze.progress import AnalyzeProgress
-from naiad.analyze.result import Profile
+from naiad.analyze.result import ModelProfile
 from naiad.analyze.search.search import MeasurementRequest
 from naiad.analyze.settings.settings import AnalyzeSettings
 
@@ -24,7 +24,7 @@ class AnalyzeLines(AnalyzeProgress):
         """Show what an earlier run has left."""
         self._print(f"{file}: {count} measurements of an earlier run can be used again")
 
-    def began(self, profile: Profile, budget_text: str) -> None:
+    def began(self, profile: ModelProfile, budget_text: str) -> None:
         """Show what comes."""
         self._print(f"{profile.name}: {budget_text}")
 

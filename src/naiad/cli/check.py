@@ -21,11 +21,13 @@ from naiad.config.source import ModelSource
 from naiad.engine.engine import Engine
 from naiad.errors import ConfigError, NaiadError
 from naiad.execution.worker.process import FULL_TRACEBACK
+from naiad.gpus.access import ANY_GPU, GpuAccess
 from naiad.lifecycle.loading.load_version import LoadSettings, start_backend
 from naiad.lifecycle.loading.warmup_samples import configured_samples
 from naiad.lifecycle.state.candidate import Candidate
 from naiad.options.remote_uri import RemoteUri
 from naiad.repository.agents.agents import AgentDirectory
+from naiad.repository.agents.mirror import AgentMirror
 from naiad.repository.catalog import Outline, open_catalog
 from naiad.telemetry.logs.terminal import is_terminal, wants_colours
 
@@ -60,6 +62,7 @@ def run(
     backend_config: Mapping[str, Mapping[str, str]],
     repoagent_directory: str = "",
     policies: HostPolicies = NO_POLICIES,
+    gpus: GpuAccess = ANY_GPU,
     mirror: str = "",
     mirror_size: int = 0,
 ) -> int:
@@ -74,7 +77,8 @@ def run(
         backend_config: ``--backend-config`` settings by backend, those of all backends under "".
         repoagent_directory: the folder of repository agents.
         policies: ``--host-policy``.
-        mirror: ``--model-repository-mirror``; like ``mirror_size`` it applies to addresses only.
+        gpus: those that models may use.
+        mirror: ``--model-repository-mirror``; like ``mirror_size`` it applies to addresses and to models of MLflow.
 
     Returns:
         The exit code: 0 when every model would load, 1 when there is any problem.
@@ -84,8 +88,9 @@ def run(
         auto_complete=not disable_auto_complete,
         model_config_name=model_config_name,
         gpu_fallback=gpu_fallback,
-        agents=AgentDirectory(Path(repoagent_directory)),
+        agents=AgentDirectory(Path(repoagent_directory), mirror=AgentMirror(mirror, mirror_size)),
         policies=policies,
+        gpus=gpus,
     )
     with ExitStack() as stack:
         stack.enter_context(_shown_warnings())
@@ -199,7 +204,7 @@ def _check_version(
     except NaiadError as error:
         lines = [(isinstance(error, ConfigError), line) for line in _lines(error)]
         if not isinstance(error, ConfigProblemsError):
-            lines += [(True, line) for line in _static_problems(source, version, read)]
+            lines += [(True, line) for line in _static_problems(source, version, read, settings)]
         return None, lines, ""
     try:
         skipped, advice = backend.try_out(), backend.advice()
@@ -217,10 +222,10 @@ def _check_version(
     return prepared.config, [], note
 
 
-def _static_problems(source: ModelSource, version: int, read: ReadConfig) -> list[str]:
+def _static_problems(source: ModelSource, version: int, read: ReadConfig, settings: LoadSettings) -> list[str]:
     """The problems that are found without the backend, when the backend failed first."""
     try:
-        prepared = prepare(source, version, read=read)
+        prepared = prepare(source, version, read=read, gpus=settings.gpus.usable)
     except ConfigError:
         return []
     if prepared.config.max_batch_size == 0:

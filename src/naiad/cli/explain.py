@@ -28,6 +28,7 @@ from naiad.errors import BackendUnavailableError, ConfigError, NaiadError, Optio
 from naiad.explain.origins import baseline, of_file, of_server
 from naiad.explain.report import as_json, as_text, below, field_names, not_set
 from naiad.explain.rows import FieldRow, rows
+from naiad.gpus.access import GpuAccess
 from naiad.lifecycle.loading.load_version import LoadSettings, start_backend
 from naiad.options import ServerOptions, parse_check
 from naiad.repository.local.discover import discover
@@ -65,6 +66,7 @@ def _of_repository(own: argparse.Namespace) -> tuple[list[FieldRow], list[str]]:
         model_config_name=options.model_config_name,
         gpu_fallback=options.gpu_fallback == "cpu",
         policies=HostPolicies.of(options.host_policies),
+        gpus=GpuAccess.of(options.min_supported_compute_capability, options.model_load_gpu_limit),
     )
     found = settings.finder.candidate(_source(own.model, options))
     version = own.model_version or max(found.versions)
@@ -89,7 +91,7 @@ def _source(model: str, options: ServerOptions) -> ModelSource:
 
 def _completed(source: ModelSource, version: int, read: ReadConfig, settings: LoadSettings) -> tuple[Any, list[str]]:
     """The completed configuration of a version, and remarks: what it lacks, and where its instances run."""
-    prepared = prepare(source, version, read=read, gpu_fallback=settings.gpu_fallback)
+    prepared = prepare(source, version, read=read, gpu_fallback=settings.gpu_fallback, gpus=settings.gpus.usable)
     if not prepared.backend:
         finish(prepared)
         return prepared.config, []

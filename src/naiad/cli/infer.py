@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from naiad.cli.infer_options import parser
+from naiad.cli.infer_options import SUFFIXES, parser
 from naiad.errors import InvalidArgumentError, NaiadError
 
 NPY: Final = ".npy"
@@ -22,7 +22,9 @@ def infer(argv: Sequence[str]) -> int:
     try:
         with Client(options.url, headers=_headers(options.header), timeout_s=options.timeout) as client:
             metadata = client.metadata(options.model, options.version)
-            inputs = _inputs(options.input, [entry["name"] for entry in metadata["inputs"]])
+            given = _named(options.input, [entry["name"] for entry in metadata["inputs"]])
+            config = client.config(options.model, options.version) if any(map(_is_image, given.values())) else {}
+            inputs = {name: _value(text, name, config, options.scaling) for name, text in given.items()}
             found = client.infer(options.model, inputs, version=options.version, outputs=options.output)
         _show(found, options.save)
     except (NaiadError, OSError) as error:
@@ -41,9 +43,9 @@ def _headers(given: Sequence[str]) -> dict[str, str]:
     return headers
 
 
-def _inputs(given: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
-    """The inputs by name."""
-    found: dict[str, Any] = {}
+def _named(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """The texts of the inputs by name."""
+    found: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or name not in names:
@@ -54,13 +56,22 @@ def _inputs(given: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
             name, value = names[0], text
         if name in found:
             raise InvalidArgumentError(f"--input: the input '{name}' is given twice")
-        found[name] = _value(value)
+        found[name] = value
     return found
 
 
-def _value(text: str) -> Any:
+def _is_image(text: str) -> bool:
+    return text.lower().endswith(SUFFIXES)
+
+
+def _value(text: str, name: str, config: Mapping[str, Any], scaling: str) -> Any:
     import numpy as np
     import orjson
+
+    if _is_image(text):
+        from naiad.cli.infer_images import image_tensor
+
+        return image_tensor(Path(text), name, config, scaling)
 
     if text.endswith(NPY):
         try:

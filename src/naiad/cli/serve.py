@@ -51,6 +51,7 @@ def _serve(options: ServerOptions) -> int:
 def _check(options: ServerOptions) -> int:
     from naiad.backend_api.host_policy import HostPolicies
     from naiad.cli.check import run
+    from naiad.gpus.access import GpuAccess
 
     for text in options.warnings:
         print(f"warning: {text}", file=sys.stderr)
@@ -60,6 +61,7 @@ def _check(options: ServerOptions) -> int:
         model_config_name=options.model_config_name,
         gpu_fallback=options.gpu_fallback == "cpu",
         policies=HostPolicies.of(options.host_policies),
+        gpus=GpuAccess.of(options.min_supported_compute_capability),
         backend_config=options.backend_settings,
         repoagent_directory=options.repoagent_directory,
         mirror=options.model_repository_mirror,

@@ -122,13 +122,31 @@ class AsyncClient:
         """The models of the repositories, each with its state."""
         return list(await self._json(questions.index(ready_only)))
 
-    async def load(self, model: str, config: str | None = None) -> None:
-        """Load a model, with ``config`` (JSON) in place of its configuration."""
-        await self._json(questions.load(model, config))
+    async def load(self, model: str, config: str | None = None, files: Mapping[str, bytes] = _NO_PARAMETERS) -> None:
+        """Load a model; arguments as ``Client.load``."""
+        await self._json(questions.load(model, config, files))
 
     async def unload(self, model: str, unload_dependents: bool = False) -> None:
         """Unload a model."""
         await self._json(questions.unload(model, unload_dependents))
+
+    # Routes, over HTTP
+
+    async def routes(self, model: str) -> dict[str, Any]:
+        """The aliases, the split and the shadow of a model."""
+        return dict(await self._json(questions.routes(model)))
+
+    async def change_routes(self, model: str, **change: Any) -> dict[str, Any]:
+        """Change ``aliases``, ``split`` or ``shadow`` of a model, all or none; returns the routes."""
+        return dict(await self._json(questions.change_routes(model, change)))
+
+    async def promote(self, model: str, version: str | int = "", alias: str = "") -> dict[str, Any]:
+        """Give all requests that name no version to one version, the shadow's by default; returns the routes."""
+        return dict(await self._json(questions.promote(model, str(version), alias)))
+
+    async def rollback(self, model: str) -> dict[str, Any]:
+        """Go back to the routes before the last change; returns them."""
+        return dict(await self._json(questions.rollback(model)))
 
     async def _succeeds(self, question: PlainRequest) -> bool:
         try:

@@ -11,6 +11,7 @@ from naiad.client.encode import InferOptions, check_headers, tensor_bytes
 from naiad.client.grpc_exchange import GrpcExchange
 from naiad.client.grpc_messages import infer_start, message_class
 from naiad.client.protocol import Parts, PlainRequest
+from naiad.errors import InvalidArgumentError
 from naiad.tensor.dtypes import DataType
 from naiad.tensor.input_array import input_array
 from naiad.wire.grpc.messages import prefix
@@ -64,6 +65,12 @@ class GrpcProtocol:
         return [b"ModelInfer", *([b"".join(whole)] if size <= _JOINED_BYTES else whole)]
 
     def plain(self, question: PlainRequest) -> Parts:
-        """Another call."""
+        """Another call.
+
+        Raises:
+            InvalidArgumentError: gRPC has no such call.
+        """
+        if not question.call:
+            raise InvalidArgumentError(f"gRPC has no call for '{question.path}': use the server's HTTP address")
         message = message_class(f"{question.call}Request")(**question.fields).SerializeToString()
         return [question.call.encode(), prefix.pack(0, len(message)) + message]

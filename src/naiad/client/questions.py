@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,11 +46,16 @@ def index(ready_only: bool) -> PlainRequest:
     return PlainRequest("POST", "/v2/repository/index", body, "RepositoryIndex", {"ready": ready_only})
 
 
-def load(model: str, config: str | None) -> PlainRequest:
+def load(model: str, config: str | None, files: Mapping[str, bytes]) -> PlainRequest:
     """Load a model."""
-    body = {} if config is None else {"parameters": {"config": config}}
+    named = {f"file:{path}": content for path, content in files.items()}
+    over_http: dict[str, Any] = {name: base64.b64encode(content).decode() for name, content in named.items()}
+    over_grpc: dict[str, Any] = {name: {"bytes_param": content} for name, content in named.items()}
+    if config is not None:
+        over_http["config"], over_grpc["config"] = config, {"string_param": config}
+    body = {"parameters": over_http} if over_http else {}
     path = f"/v2/repository{model_path(model).removeprefix('/v2')}/load"
-    fields = {"model_name": model, "parameters": {} if config is None else {"config": {"string_param": config}}}
+    fields = {"model_name": model, "parameters": over_grpc}
     return PlainRequest("POST", path, orjson.dumps(body), "RepositoryModelLoad", fields)
 
 
@@ -59,6 +65,27 @@ def unload(model: str, unload_dependents: bool) -> PlainRequest:
     path = f"/v2/repository{model_path(model).removeprefix('/v2')}/unload"
     fields = {"model_name": model, "parameters": {"unload_dependents": {"bool_param": unload_dependents}}}
     return PlainRequest("POST", path, orjson.dumps(body), "RepositoryModelUnload", fields)
+
+
+def routes(model: str) -> PlainRequest:
+    """Aliases, split and shadow of a model."""
+    return PlainRequest("GET", f"{model_path(model)}/routes")
+
+
+def change_routes(model: str, change: Mapping[str, Any]) -> PlainRequest:
+    """Change the routes of a model."""
+    return PlainRequest("POST", f"{model_path(model)}/routes", orjson.dumps(change))
+
+
+def promote(model: str, version: str, alias: str) -> PlainRequest:
+    """Give all requests to one version."""
+    body = {name: value for name, value in (("version", version), ("alias", alias)) if value}
+    return PlainRequest("POST", f"{model_path(model)}/routes/promote", orjson.dumps(body))
+
+
+def rollback(model: str) -> PlainRequest:
+    """Go back to the routes before the last change."""
+    return PlainRequest("POST", f"{model_path(model)}/routes/rollback")
 
 
 def input_datatypes(found: Mapping[str, Any]) -> dict[str, DataType]:

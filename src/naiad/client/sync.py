@@ -151,13 +151,36 @@ class Client:
         """The models of the repositories, each with its state."""
         return list(self._json(questions.index(ready_only)))
 
-    def load(self, model: str, config: str | None = None) -> None:
-        """Load a model, with ``config`` (JSON) in place of its configuration."""
-        self._json(questions.load(model, config))
+    def load(self, model: str, config: str | None = None, files: Mapping[str, bytes] = _NO_PARAMETERS) -> None:
+        """Load a model.
+
+        Args:
+            config: its configuration as JSON, in place of the repository's.
+            files: its files by their paths in its folder, in place of the repository's; they need a ``config``.
+        """
+        self._json(questions.load(model, config, files))
 
     def unload(self, model: str, unload_dependents: bool = False) -> None:
         """Unload a model."""
         self._json(questions.unload(model, unload_dependents))
+
+    # Routes, over HTTP
+
+    def routes(self, model: str) -> dict[str, Any]:
+        """The aliases, the split and the shadow of a model."""
+        return dict(self._json(questions.routes(model)))
+
+    def change_routes(self, model: str, **change: Any) -> dict[str, Any]:
+        """Change ``aliases``, ``split`` or ``shadow`` of a model, all or none; returns the routes."""
+        return dict(self._json(questions.change_routes(model, change)))
+
+    def promote(self, model: str, version: str | int = "", alias: str = "") -> dict[str, Any]:
+        """Give all requests that name no version to one version, the shadow's by default; returns the routes."""
+        return dict(self._json(questions.promote(model, str(version), alias)))
+
+    def rollback(self, model: str) -> dict[str, Any]:
+        """Go back to the routes before the last change; returns them."""
+        return dict(self._json(questions.rollback(model)))
 
     def _succeeds(self, question: PlainRequest) -> bool:
         try:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from naiad.config.batch_shapes import assembly, max_batch_bytes, splits_failed
 from naiad.config.ensemble import ensemble_of
+from naiad.config.instance_count import instance_count
 from naiad.config.messages import enum_name
 from naiad.config.rate_limiter import rate_limiter
 from naiad.config.sequence import sequence_spec
@@ -47,6 +48,10 @@ def freeze(config: Any) -> ModelSpec:
         accelerators=accelerators(config),
         parameters=parameters(config),
         metric_tags={key: config.metric_tags[key] for key in sorted(config.metric_tags)},
+        buckets={
+            control.metric_identifier.family: tuple(control.histogram_options.buckets)
+            for control in config.model_metrics.metric_control
+        },
         warmup=warmup_samples(config),
         assembly=assembly(config),
         max_batch_bytes=max_batch_bytes(config),
@@ -106,7 +111,17 @@ def _tensor(tensor: Any, max_batch_size: int) -> TensorSpec:
 def instance_group(group: Any) -> InstanceGroupSpec:
     """The frozen view of one instance group."""
     kind, limits = enum_name(group, "kind"), rate_limiter(group)
-    return InstanceGroupSpec(group.name, kind, group.count, tuple(group.gpus), group.passive, limits, group.host_policy)
+    return InstanceGroupSpec(
+        name=group.name,
+        kind=kind,
+        count=instance_count(group),
+        gpus=tuple(group.gpus),
+        passive=group.passive,
+        rate_limiter=limits,
+        host_policy=group.host_policy,
+        profile=tuple(group.profile),
+        dla=int(group.secondary_devices[0].device_id) if group.secondary_devices else None,
+    )
 
 
 def _batching(config: Any) -> BatchingSpec | None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from naiad.config.complete import PYTHON_RUNTIME, is_ensemble
 from naiad.config.messages import enum_type
 from naiad.config.problems import Violation
+from naiad.gpus.usable import NO_GPUS, UsableGpus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 DEFAULT_SEQUENCE_IDLE_US = 1_000_000
 # The reference runs two instances of these on the CPU unless the configuration says otherwise.
@@ -20,18 +21,19 @@ _TWO_CPU_INSTANCES = frozenset({"onnxruntime", "tensorflow"})
 _CPU_BACKENDS = frozenset({"identity", "python"})
 """Backends whose instances run on the CPU unless the configuration says otherwise."""
 
-_PROCESSOR_ONLY = frozenset({"fil", "keras"})
-"""Backends for which KIND_AUTO, which configurations of the reference have for forests, is the CPU."""
+_FRAMEWORKS_ON_GPUS = frozenset({"onnxruntime", "pytorch", "tensorflow", "tensorrt"})
+"""Backends of Naiad whose instances may run on a GPU; Python models decide for themselves."""
+_TENSORRT = "tensorrt"
 
 
-def normalize(config: Any, gpu_count: int = 0) -> None:
-    """Fill the defaults of ``config`` in place. ``gpu_count`` GPUs, numbered from 0, can be used."""
+def normalize(config: Any, gpus: UsableGpus = NO_GPUS) -> None:
+    """Fill the defaults of ``config`` in place, the GPUs of groups that name none included."""
     _version_policy(config)
     _schedulers(config)
     if is_ensemble(config):
         return
     _pinned_memory(config)
-    _instance_groups(config, gpu_count)
+    _instance_groups(config, gpus)
 
 
 def move_to_processor(config: Any) -> Iterator[Violation]:
@@ -85,29 +87,60 @@ def _pinned_memory(config: Any) -> None:
             getattr(optimization, name).enable = True
 
 
-def _instance_groups(config: Any, gpu_count: int) -> None:
+def may_use_gpus(config: Any) -> bool:
+    """Whether an instance may run on a GPU, so that it has to be known which there are."""
+    kinds = enum_type("ModelInstanceGroup.Kind")
+    if any(group.kind == kinds.Value("KIND_GPU") for group in config.instance_group):
+        return True
+    if config.backend not in _FRAMEWORKS_ON_GPUS and not _is_python(config):
+        return False
     if not config.instance_group:
-        config.instance_group.add(name=config.name)
-        if config.backend in _CPU_BACKENDS or config.runtime == PYTHON_RUNTIME:
-            config.instance_group[0].kind = enum_type("ModelInstanceGroup.Kind").Value("KIND_CPU")
+        return not _is_on_processor(config)
+    return any(group.kind == kinds.Value("KIND_AUTO") for group in config.instance_group)
+
+
+def choose_gpus(config: Any, gpus: UsableGpus) -> None:
+    """Turn KIND_AUTO into KIND_GPU where every listed GPU can be used (any one, when none is listed).
+
+    A configuration without a group gets one, and a group of KIND_GPU without a list all GPUs. Called for a framework
+    that runs on these GPUs, before ``normalize``.
+    """
+    kinds = enum_type("ModelInstanceGroup.Kind")
+    if not config.instance_group:
+        _add_group(config)
+    for group in config.instance_group:
+        if group.kind == kinds.Value("KIND_AUTO") and gpus.ids and set(group.gpus) <= set(gpus.ids):
+            group.kind = kinds.Value("KIND_GPU")
+        if group.kind == kinds.Value("KIND_GPU") and not group.gpus:
+            group.gpus.extend(gpus.ids)
+
+
+def _instance_groups(config: Any, gpus: UsableGpus) -> None:
+    kinds = enum_type("ModelInstanceGroup.Kind")
+    if not config.instance_group:
+        _add_group(config)
     for index, group in enumerate(config.instance_group):
         group.name = group.name or f"{config.name}_{index}"
-        _resolve_kind(group, 0 if config.backend in _PROCESSOR_ONLY else gpu_count)
-        kinds = enum_type("ModelInstanceGroup.Kind")
+        if group.kind == kinds.Value("KIND_AUTO"):
+            # ``choose_gpus`` has left it: the plan of an engine has no other place, and a rule says what it lacks.
+            group.kind = kinds.Value("KIND_GPU" if config.backend == _TENSORRT else "KIND_CPU")
         if group.kind == kinds.Value("KIND_GPU") and not group.gpus:
-            group.gpus.extend(range(gpu_count))
+            group.gpus.extend(gpus.ids)
         if group.count < 1:
             on_cpu = group.kind == kinds.Value("KIND_CPU")
             group.count = 2 if on_cpu and config.backend in _TWO_CPU_INSTANCES else 1
 
 
-def _resolve_kind(group: Any, gpu_count: int) -> None:
-    """KIND_AUTO is the GPU when every listed one can be used (any one, when none is listed), else the CPU."""
-    kinds = enum_type("ModelInstanceGroup.Kind")
-    if group.kind == kinds.Value("KIND_AUTO"):
-        usable = gpu_count > 0 and _all_usable(group.gpus, gpu_count)
-        group.kind = kinds.Value("KIND_GPU" if usable else "KIND_CPU")
+def _add_group(config: Any) -> None:
+    config.instance_group.add(name=config.name)
+    if _is_on_processor(config):
+        config.instance_group[0].kind = enum_type("ModelInstanceGroup.Kind").Value("KIND_CPU")
 
 
-def _all_usable(gpus: Iterable[int], gpu_count: int) -> bool:
-    return all(0 <= gpu < gpu_count for gpu in gpus)
+def _is_on_processor(config: Any) -> bool:
+    """Whether the instances of a configuration without groups are on the processor wherever there are GPUs."""
+    return config.backend in _CPU_BACKENDS or config.runtime == PYTHON_RUNTIME
+
+
+def _is_python(config: Any) -> bool:
+    return bool(config.backend == "python" or config.runtime == PYTHON_RUNTIME)

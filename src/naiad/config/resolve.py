@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from naiad.config.complete import complete_fields
 from naiad.config.freeze import freeze
-from naiad.config.normalize import move_to_processor, normalize
+from naiad.config.normalize import choose_gpus, may_use_gpus, move_to_processor, normalize
 from naiad.config.problems import ConfigProblemsError, Origin, Violation
 from naiad.config.read import ReadConfig, read_config
 from naiad.config.rules import parameters
 from naiad.config.unsupported import OWN_BACKENDS, backend_of_runtime, unsupported
 from naiad.config.validate import validate
 from naiad.errors import ConfigError
+from naiad.gpus.usable import NO_GPUS, UsableGpus
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from naiad.config.source import ModelSource
     from naiad.config.spec import ModelSpec
 
@@ -29,7 +32,7 @@ class PreparedConfig:
     """A configuration that knows its backend; ``config`` may now be completed by that backend.
 
     ``model_path`` is the model file or folder; the version's own folder for a backend that needs no file.
-    ``version_directory`` is None for a single file.
+    ``version_directory`` is None for a single file. ``gpus`` are those that its instances may use.
     """
 
     config: Any
@@ -39,6 +42,7 @@ class PreparedConfig:
     model_path: Path
     version_directory: Path | None
     moved: tuple[Violation, ...] = ()
+    gpus: UsableGpus = NO_GPUS
 
     @property
     def backend(self) -> str:
@@ -53,6 +57,7 @@ def prepare(
     model_config_name: str = "",
     read: ReadConfig | None = None,
     gpu_fallback: bool = False,
+    gpus: Callable[[], UsableGpus] = lambda: NO_GPUS,
 ) -> PreparedConfig:
     """The configuration of one version, before its backend completes it.
 
@@ -61,6 +66,7 @@ def prepare(
         model_config_name: as ``read_config`` takes it.
         read: a configuration that was read before; otherwise it is read now.
         gpu_fallback: where there is no GPU, the processor takes the place of those that the configuration names.
+        gpus: gives those that can be used; called for a configuration whose instances may run on one.
 
     Raises:
         ConfigError: the file cannot be read, or nothing tells which backend runs the model.
@@ -75,6 +81,7 @@ def prepare(
         # The library says which backend runs the model, whatever the backend is called.
         config.backend = backend_of_runtime(config) or config.backend
     complete_fields(config, source, folder)
+    usable = gpus() if may_use_gpus(config) else NO_GPUS
     prepared = PreparedConfig(
         config=config,
         origin=read.origin,
@@ -82,7 +89,8 @@ def prepare(
         version=version,
         model_path=_model_path(config, source, folder),
         version_directory=None if source.single_file is not None else folder,
-        moved=tuple(move_to_processor(config)) if gpu_fallback else (),
+        moved=tuple(move_to_processor(config)) if gpu_fallback and not usable.ids else (),
+        gpus=usable,
     )
     # No backend completes it further: it is an ensemble, or its platform is unknown.
     if not prepared.backend and (found := problems(prepared)):
@@ -96,14 +104,19 @@ def _model_path(config: Any, source: ModelSource, folder: Path) -> Path:
     return folder / config.default_model_filename if config.default_model_filename else folder
 
 
-def problems(prepared: PreparedConfig, *, gpu_count: int = 0) -> list[ConfigError]:
+def use_gpus(prepared: PreparedConfig) -> None:
+    """Let the instances run on GPUs whose kind is left open; called for a framework that can."""
+    choose_gpus(prepared.config, prepared.gpus)
+
+
+def problems(prepared: PreparedConfig) -> list[ConfigError]:
     """Normalise the configuration of ``prepared`` in place; everything that is wrong with it."""
-    normalize(prepared.config, gpu_count)
+    normalize(prepared.config, prepared.gpus)
     found = validate(
         prepared.config,
         origin=prepared.origin,
         directory=prepared.source.name if prepared.source.directory is not None else None,
-        gpu_count=gpu_count,
+        gpus=prepared.gpus,
     )
     return found + unsupported(prepared.config, prepared.origin)
 
@@ -125,13 +138,13 @@ def problems_without_version(source: ModelSource, read: ReadConfig) -> list[Conf
     return problems(PreparedConfig(config, read.origin, source, 0, folder, folder))
 
 
-def finish(prepared: PreparedConfig, *, gpu_count: int = 0) -> ModelSpec:
+def finish(prepared: PreparedConfig) -> ModelSpec:
     """The specification of ``prepared``, whose configuration is normalised in place.
 
     Raises:
         ConfigProblemsError: everything that is wrong with the configuration.
     """
-    if found := problems(prepared, gpu_count=gpu_count):
+    if found := problems(prepared):
         raise ConfigProblemsError(found)
     return freeze(prepared.config)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from naiad.config.instance_count import instance_count
 from naiad.config.messages import enum_name
 from naiad.config.spec import ControlSpec, ModelSpec, SequenceSpec, StateSpec, TensorSpec
 from naiad.tensor.dtypes import BY_CONFIG
@@ -61,7 +62,7 @@ def _as_written(value: float) -> float:
 
 def _slots(config: Any, candidates: int, rows: int) -> int:
     """The slots of each instance; ``MAX_SLOTS`` bounds those of all instances together."""
-    instances = sum(int(group.count) for group in config.instance_group)
+    instances = sum(instance_count(group) for group in config.instance_group)
     return max(1, min(int(candidates) if candidates > 0 else rows, MAX_SLOTS // max(1, instances)))
 
 

@@ -155,9 +155,11 @@ class SequenceSpec:
 
 @dataclass(frozen=True, slots=True)
 class InstanceGroupSpec:
-    """One ``instance_group`` entry after normalisation: ``count`` instances (per GPU for KIND_GPU).
+    """One ``instance_group`` entry after normalisation: ``count`` instances, on all of its ``gpus`` together.
 
-    ``host_policy`` is "" for that of the device.
+    Instance ``i`` is on the GPU ``gpus[i % len(gpus)]``. ``host_policy`` is "" for that of the device. ``profile`` has
+    the optimisation profiles of a TensorRT plan that the instances use, empty for the first, and ``dla`` is the number
+    of the deep learning accelerator that runs parts of it (``secondary_devices``), None for none.
     """
 
     name: str
@@ -167,6 +169,15 @@ class InstanceGroupSpec:
     passive: bool = False
     rate_limiter: RateLimiterSpec = NO_LIMITS
     host_policy: str = ""
+    profile: tuple[str, ...] = ()
+    dla: int | None = None
+
+    def gpu(self, index: int) -> int | None:
+        """The number of the GPU of the ``index``-th instance, None for one that is on none."""
+        if self.kind != "KIND_GPU":
+            return None
+        gpus = self.gpus or (0,)
+        return gpus[index % len(gpus)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +199,8 @@ class ModelSpec:
     ``optimization.execution_accelerators``, those for GPUs first. ``assembly`` is None where a batch is the rows of its
     requests, one behind the other. ``max_batch_bytes`` is 0 for no limit. ``splits_failed`` says that a batch that
     failed is run again in parts. ``ensemble`` is the graph of a model that is made of other models, None for the rest;
-    ``depth`` is how deep ensembles are nested: 1 for an ensemble of plain models.
+    ``depth`` is how deep ensembles are nested: 1 for an ensemble of plain models. ``buckets`` has the upper bounds of
+    the histograms that the configuration sets, by their names.
     """
 
     name: str
@@ -208,6 +220,7 @@ class ModelSpec:
     accelerators: tuple[AcceleratorSpec, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
     metric_tags: Mapping[str, str] = field(default_factory=dict)
+    buckets: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     warmup: tuple[WarmupSample, ...] = ()
     assembly: BatchAssembly | None = None
     max_batch_bytes: int = 0

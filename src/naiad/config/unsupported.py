@@ -17,7 +17,7 @@ from naiad.errors import ConfigError
 
 ONE_RESPONSE = frozenset(
     {"dyna_sequence", "fil", "identity", "implicit_state", "keras", "onnxruntime", "openvino", "pytorch", "sequence"}
-    | {"tensorflow"}
+    | {"tensorflow", "tensorrt"}
 )
 """The backends of Naiad whose models send one response for each request. Those of other names are Python-based."""
 OWN_BACKENDS = ONE_RESPONSE | {"iterative_sequence", "python", "repeat", "square"}
@@ -65,7 +65,8 @@ def _python_runtime(config: Any) -> Iterator[str]:
 
 def _secondary_devices(config: Any) -> Iterator[str]:
     for index, group in enumerate(config.instance_group):
-        if group.secondary_devices:
+        # A plan of TensorRT may run on one, beside its GPU.
+        if len(group.secondary_devices) > (config.backend == "tensorrt"):
             yield f"instance_group[{index}].secondary_devices"
 
 

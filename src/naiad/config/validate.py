@@ -20,10 +20,11 @@ from naiad.config.rules import (
     tensors,
 )
 from naiad.errors import ConfigError
+from naiad.gpus.usable import NO_GPUS, UsableGpus
 
 
 def validate(
-    config: Any, *, origin: Origin | None = None, directory: str | None = None, gpu_count: int = 0
+    config: Any, *, origin: Origin | None = None, directory: str | None = None, gpus: UsableGpus = NO_GPUS
 ) -> list[ConfigError]:
     """Every problem of ``config``, a completed and normalised ``ModelConfig``; empty when there is none.
 
@@ -32,7 +33,7 @@ def validate(
     Args:
         origin: where the configuration was read, to place the problems.
         directory: name of the model's folder, which must be the model's name; None for a model without one.
-        gpu_count: GPUs that can be used.
+        gpus: those that can be used.
     """
     place = origin or Origin()
     model = [
@@ -46,7 +47,7 @@ def validate(
     version = [
         *batch_tensors.violations(config),
         *batch_shapes.violations(config),
-        *instances.violations(config, gpu_count),
+        *instances.violations(config, gpus),
         *tensors.violations(config),
         *routes.violations(config),
         *memory.violations(config),

@@ -12,7 +12,7 @@ from naiad.config.read import ReadConfig
 from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.engine.request_validation import check_request
 from naiad.engine.traffic_control import RouteControl
-from naiad.errors import InvalidArgumentError, NaiadError, NotFoundError, UnavailableError
+from naiad.errors import InvalidArgumentError, NaiadError, NotFoundError, UnavailableError, UnsupportedError
 from naiad.execution.model.interface import LoadedVersion, ServingModel
 from naiad.execution.model_directory import CalledInput, Checked
 from naiad.lifecycle.manager import ModelManager
@@ -27,7 +27,9 @@ from naiad.repository.local.namespaces import namespace_of, short_name
 from naiad.repository.local.overrides import Overrides
 from naiad.shared_memory.registry import RegionRegistry
 from naiad.telemetry.logs.server_log import LogSettings, ServerLog
+from naiad.telemetry.metrics.latencies import NO_DISTRIBUTIONS, Latencies, LatencySettings
 from naiad.telemetry.metrics.model_statistics import Duration, ModelStatistics, ResponseStatistics
+from naiad.telemetry.slow.recorder import SlowRequests
 from naiad.telemetry.tracing.settings import read_changes
 from naiad.telemetry.tracing.settings_store import Tracing
 from naiad.version import __version__
@@ -75,6 +77,7 @@ class Engine:
         strict_readiness: ready only when every model is (``--strict-readiness``).
         log: the server log, whose settings can be changed.
         tracing: the trace settings.
+        latencies: which distributions of latencies are kept; None for none.
 
     Attributes:
         budget: bounds the open requests and their bytes.
@@ -85,6 +88,7 @@ class Engine:
         routes: the routes API.
         demand: loads models for requests; None when requests do not load models.
         memory: the memory of each model.
+        slow: the slow requests; None where they are not recorded.
     """
 
     def __init__(
@@ -95,7 +99,11 @@ class Engine:
         log: ServerLog | None = None,
         tracing: Tracing | None = None,
         regions: RegionRegistry | None = None,
+        latencies: LatencySettings | None = None,
+        slow: SlowRequests | None = None,
     ) -> None:
+        self.slow = slow
+        self._latencies = latencies or NO_DISTRIBUTIONS
         self.log = log or ServerLog(LogSettings())
         self.regions = regions or RegionRegistry()
         self._manager = manager
@@ -153,8 +161,24 @@ class Engine:
             self.on_serving(model)
 
     def on_serving(self, model: LoadedVersion) -> None:
-        """Trace a version as the settings say now. Called before its first request."""
+        """Trace a version as the settings say now, and measure it. Called before its first request."""
+        if self._latencies.is_on and model.statistics.latencies is None:
+            spec = model.spec
+            model.keep_latencies(Latencies(self._latencies, spec.buckets, spec.decoupled))
+        if self.slow is not None:
+            self.slow.watch.start()
+            model.record_slow(self.slow)
         model.trace_with(self._tracing.sampler(model.name))
+
+    def slow_requests(self, model: str) -> dict[str, Any]:
+        """The slowest requests of the last minutes, of one model or with "" of all.
+
+        Raises:
+            UnsupportedError: they are not recorded.
+        """
+        if self.slow is None:
+            raise UnsupportedError("slow requests are not recorded: start the server with --slow-requests=100, say")
+        return {"slow_requests": self.slow.as_json(model)}
 
     # Loading and unloading
 

@@ -40,6 +40,9 @@ class Target(Recipient, Protocol):
     @property
     def spec(self) -> ModelSpec: ...
 
+    def note_batches(self) -> None:
+        """From now on let requests note the batch that they run in (``InferRequest.joined``)."""
+
 
 class CalledInput(NamedTuple):
     """The description of one input of a call."""

@@ -10,6 +10,7 @@ from naiad.options.server import OPTIONS, ServerOptions
 _FIELDS = frozenset(
     (
         *("model_repository", "disable_auto_complete_config", "model_config_name", "gpu_fallback", "host_policy"),
+        "min_supported_compute_capability",
         *("backend_directory", "backend_config", "repoagent_directory"),
         *("model_repository_mirror", "model_repository_mirror_size"),
     )

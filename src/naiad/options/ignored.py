@@ -1,4 +1,4 @@
-"""The kinds of the reference's options that are accepted for compatibility and have no effect here.
+"""The kinds of the reference's options about GPUs and ports, most of which have no effect here.
 
 Their values are checked nevertheless, so that a command line that works here works there. Source of the syntax: the
 reference's ``command_line_parser.cc``.

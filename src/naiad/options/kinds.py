@@ -152,29 +152,6 @@ def _read_backend_setting(text: str) -> BackendSetting:
     return BackendSetting(found["name"] or "", found["key"], found["value"])
 
 
-def metrics_setting(switches: dict[str, bool], not_yet: tuple[str, ...]) -> Kind:
-    """``<setting>=<value>`` with the boolean settings of ``switches``; a switch whose value there is False can only be
-    turned off in this version, and the settings of ``not_yet`` cannot be given at all.
-    """
-    taken = ", ".join(f"{name}=true or {name}=false" if on else f"{name}=false" for name, on in switches.items())
-
-    def read(text: str) -> tuple[str, bool]:
-        name, mark, value = text.partition("=")
-        if not mark:
-            raise ValueError(f"Invalid option value. Got {text}")
-        if name in not_yet:
-            raise ValueError(f"{name} is not supported by this version of naiad")
-        if name not in switches:
-            raise ValueError(f"unknown setting {name!r}, known ones are {', '.join((*switches, *not_yet))}")
-        wanted = read_boolean(value)
-        # Refused, and not ignored: figures that never come would mislead.
-        if wanted and not switches[name]:
-            raise ValueError(f"{name}=true is not supported by this version of naiad")
-        return name, wanted
-
-    return Kind("<setting>=<boolean>", f"<setting>=<boolean>, of which this version takes {taken}", read)
-
-
 BOOLEAN = Kind("<boolean>", "true, on, 1, false, off or 0", read_boolean)
 FLAG = Kind("", "true, on, 1, false, off or 0", read_boolean, is_flag=True)
 TEXT = Kind("<text>", "a text", str)

@@ -107,8 +107,6 @@ def _shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, BackendSetting):
         return f"{value.backend},{value.key}={value.value}".removeprefix(",")
-    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], bool):
-        return f"{value[0]}={_shown(value[1])}"
     if isinstance(value, tuple):
         return " ".join(_shown(v) for v in value)
     return str(value)

@@ -39,8 +39,8 @@ from naiad.options.kinds import (
     BackendSetting,
     choice,
     integer,
-    metrics_setting,
 )
+from naiad.options.metrics_config import COUNTERS, METRICS_SETTING, MetricsSetting, MetricsValue
 from naiad.options.option import Group, Option, declare
 from naiad.options.origin import ORIGIN
 from naiad.options.rate_limit import EXECUTION_COUNT, RATE_LIMIT, RESOURCE_SETTING, ResourceSetting
@@ -55,16 +55,12 @@ if TYPE_CHECKING:
     from naiad.options.redis_config import RedisSettings
     from naiad.processes.affinity import Affinity
 
-_METRICS_SETTING = metrics_setting(
-    {"counter_latencies": True, "summary_latencies": False, "histogram_latencies": False}, ("summary_quantiles",)
-)
-
 # The reference's own text, its underscores included.
 _INFER_THREADS = "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128."
 
 # A command line of the reference should start this server: options that change nothing here cost a warning each.
-_OF_GPUS = "Accepted for compatibility, without effect: models run on the CPU."
-_NO_GPUS = "has no effect: models run on the CPU"
+_OF_GPUS = "Accepted for compatibility, without effect: frameworks manage the memory of GPUs themselves."
+_NO_GPUS = "has no effect: frameworks manage the memory of GPUs themselves"
 _OF_SAGEMAKER = "Accepted for compatibility, without effect: this version does not serve SageMaker."
 _NO_SAGEMAKER = "has no effect: this version does not serve SageMaker"
 _OF_VERTEX = "Accepted for compatibility, without effect: this version does not serve Vertex AI."
@@ -95,7 +91,13 @@ class ServerOptions:
         "balancer stops sending before requests are refused.",
     )
 
-    pinned_memory_pool_byte_size: int = declare(Group.SERVER, integer(0, INT64_MAX), 1 << 28, _OF_GPUS, remark=_NO_GPUS)
+    pinned_memory_pool_byte_size: int = declare(
+        Group.SERVER,
+        integer(0, INT64_MAX),
+        1 << 28,
+        "The most bytes of pinned memory for copies of TensorRT models to and from GPUs; the rest are copied from "
+        "ordinary memory, which is slower. Other frameworks manage theirs themselves.",
+    )
     cuda_memory_pool_byte_size: tuple[str, ...] = declare(
         Group.SERVER, TEXT, (), _OF_GPUS, repeatable=True, remark=_NO_GPUS
     )
@@ -103,9 +105,16 @@ class ServerOptions:
     cuda_virtual_address_size: tuple[str, ...] = declare(
         Group.SERVER, BYTES_OF_GPU, (), _OF_GPUS, repeatable=True, remark=_NO_GPUS
     )
-    min_supported_compute_capability: str = declare(Group.SERVER, COMPUTE_CAPABILITY, "7.5", _OF_GPUS, remark=_NO_GPUS)
+    min_supported_compute_capability: str = declare(
+        Group.SERVER, COMPUTE_CAPABILITY, "7.5", "The smallest compute capability of the GPUs that models may use."
+    )
     model_load_gpu_limit: tuple[str, ...] = declare(
-        Group.SERVER, SHARE_OF_GPU, (), _OF_GPUS, repeatable=True, remark=_NO_GPUS
+        Group.SERVER,
+        SHARE_OF_GPU,
+        (),
+        "The share of a GPU's memory above which no model is loaded onto it. Needs nvidia-ml-py. May be given for "
+        "each GPU.",
+        repeatable=True,
     )
     buffer_manager_thread_count: int = declare(
         Group.SERVER,
@@ -522,7 +531,7 @@ class ServerOptions:
 
     allow_metrics: bool = declare(Group.METRICS, BOOLEAN, True, "Whether Prometheus metrics are served.")
     allow_gpu_metrics: bool = declare(
-        Group.METRICS, BOOLEAN, True, "Accepted for compatibility: this version has no GPU metrics."
+        Group.METRICS, BOOLEAN, True, "Whether the metrics include power, use and memory of the GPUs."
     )
     allow_cpu_metrics: bool = declare(
         Group.METRICS, BOOLEAN, True, "Whether the metrics include the machine's processor load and memory."
@@ -537,11 +546,12 @@ class ServerOptions:
         2000,
         "Milliseconds for which a figure of the machine is cached before it is read again.",
     )
-    metrics_config: tuple[tuple[str, bool], ...] = declare(
+    metrics_config: tuple[MetricsSetting, ...] = declare(
         Group.METRICS,
-        _METRICS_SETTING,
+        METRICS_SETTING,
         (),
-        "A setting of the metrics: counter_latencies=false leaves out the duration counters.",
+        "A setting of the metrics: counter_latencies=false leaves out the duration counters, summary_latencies=true "
+        "and histogram_latencies=true add distributions, summary_quantiles has the quantiles of summaries.",
         repeatable=True,
     )
 
@@ -552,6 +562,13 @@ class ServerOptions:
         "A setting of request traces: level, rate and count select the requests; triton,file is the file for "
         "traces, or with mode=opentelemetry opentelemetry,url the collector.",
         repeatable=True,
+    )
+
+    slow_requests: int = declare(
+        Group.TRACING,
+        integer(0, 10_000),
+        0,
+        "How many slow requests are kept with their causes, for GET /v2/traces/slow; 0 records none.",
     )
 
     repoagent_directory: str = declare(
@@ -741,7 +758,11 @@ class ServerOptions:
     @property
     def counter_latencies(self) -> bool:
         """Whether the duration counters are served (``--metrics-config counter_latencies=<boolean>``)."""
-        return dict(self.metrics_config).get("counter_latencies", True)
+        return self.metrics_setting(COUNTERS, True) is True
+
+    def metrics_setting(self, name: str, default: MetricsValue) -> MetricsValue:
+        """The last ``--metrics-config`` value of a setting."""
+        return next((s.value for s in reversed(self.metrics_config) if s.name == name), default)
 
     @property
     def backend_settings(self) -> dict[str, dict[str, str]]:

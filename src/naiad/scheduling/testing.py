@@ -47,6 +47,10 @@ class DelayedBatcher:
         self._requests = requests
         self._is_open = False
 
+    @property
+    def reason(self) -> str:
+        return self._batcher.reason
+
     def push(self, request: InferRequest) -> None:
         self._batcher.push(request)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,11 +26,15 @@ from naiad.frontends.http.v2.router import EXPOSED_HEADERS, Router
 from naiad.frontends.inference.header_forwarding import HeaderForwarding
 from naiad.frontends.net.file_watcher import FileReloader
 from naiad.frontends.net.memory_shares import MemoryShares
+from naiad.gpus.access import GpuAccess
+from naiad.gpus.figures import GpuFigures
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.memory.budget import MemorySettings
 from naiad.options import ServerOptions
+from naiad.options.metrics_config import HISTOGRAMS, QUANTILES, SUMMARIES
 from naiad.repository.agents.agents import AgentDirectory
+from naiad.repository.agents.mirror import AgentMirror
 from naiad.repository.catalog import Catalog, open_catalog
 from naiad.repository.changes.watch import Watch
 from naiad.scheduling.admission import RequestBudget
@@ -39,10 +43,13 @@ from naiad.server.reload import reload_grpc_tls, reload_http_tls, reloaded_paths
 from naiad.shared_memory.registry import RegionRegistry
 from naiad.telemetry.logs.server_log import LogSettings, ServerLog
 from naiad.telemetry.metrics.host import usable_memory_bytes
+from naiad.telemetry.metrics.latencies import DEFAULT_QUANTILES, NO_DISTRIBUTIONS, LatencySettings
+from naiad.telemetry.slow.recorder import SlowRequests
 from naiad.telemetry.tracing.settings_store import Tracing
 
 if TYPE_CHECKING:
     from naiad.frontends.http.server.state import TakeHttp2
+    from naiad.frontends.metrics.extra_families import Port
     from naiad.frontends.metrics.page import MetricsApplication
 
 OwnBackends = Mapping[str, Callable[[BackendContext], Backend]]
@@ -83,6 +90,8 @@ class Parts:
         watch: the repository watch of ``--model-control-mode=poll``; None in other modes.
         shares: the parts of the process's memory that the ports may use.
         reloader: reads keys and certificates again when their files change.
+        gpu_figures: reads the figures of GPUs for the metrics; None with ``--allow-gpu-metrics=false``.
+        ports: the listeners by their protocols, as they are made.
     """
 
     options: ServerOptions
@@ -91,6 +100,7 @@ class Parts:
     shares: MemoryShares
     budget: RequestBudget
     catalog: Catalog
+    agent_mirror: AgentMirror
     manager: ModelManager
     watch: Watch | None
     regions: RegionRegistry
@@ -98,12 +108,19 @@ class Parts:
     engine: Engine
     reloader: FileReloader
     gates: Gates
+    gpu_figures: GpuFigures | None = None
+    ports: dict[str, Port] = field(default_factory=dict)
 
     def close(self) -> None:
         """Stop the threads of the parts and release their memory and files."""
+        if self.gpu_figures is not None:
+            self.gpu_figures.stop()
         self.reloader.close()
+        if self.engine.slow is not None:
+            self.engine.slow.watch.close()
         self.regions.close()
         self.catalog.close()
+        self.agent_mirror.close()
         self.tracing.close(TRACE_FILE_S)
         if isinstance(self.cache, RedisCache):
             self.cache.close()
@@ -128,9 +145,10 @@ def build(options: ServerOptions, log: ServerLog, own_backends: OwnBackends = NO
         options.model_repository_mirror_size,
         options.model_namespacing,
     )
+    agent_mirror = AgentMirror(options.model_repository_mirror, options.model_repository_mirror_size)
     tracing = Tracing.from_options(options)
     manager = ModelManager(
-        _load_settings(options, cache, budget, own_backends),
+        _load_settings(options, cache, budget, own_backends, agent_mirror),
         options.model_load_thread_count,
         catalog,
         options.model_control_mode == "explicit",
@@ -144,13 +162,17 @@ def build(options: ServerOptions, log: ServerLog, own_backends: OwnBackends = NO
         shares=shares,
         budget=budget,
         catalog=catalog,
+        agent_mirror=agent_mirror,
         manager=manager,
         watch=Watch(catalog) if options.polls else None,
         regions=regions,
         tracing=tracing,
-        engine=Engine(manager, options.id, options.strict_readiness, log, tracing, regions),
+        engine=Engine(
+            manager, options.id, options.strict_readiness, log, tracing, regions, _latencies(options), _slow(options)
+        ),
         reloader=FileReloader(reloaded_paths(options)),
         gates=gates(options),
+        gpu_figures=GpuFigures(options.metrics_interval_ms) if options.allow_gpu_metrics else None,
     )
 
 
@@ -192,6 +214,7 @@ def _grpc_listeners(parts: Parts) -> Generator[tuple[Frontend, str], None, TakeH
             return None
     # grpcio takes no connections from another port: beside it, this listener serves those of the HTTP port.
     listener = grpc_listener(options, parts.shares, methods, gate, parts.budget.cancelled)
+    parts.ports["grpc"] = listener
     has_port = options.allow_grpc and not by_grpcio
     yield listener, "GRPCInferenceService" if has_port else ""
     if has_port:
@@ -227,6 +250,7 @@ def _http_listener(parts: Parts, take_http2: TakeHttp2 | None) -> HttpListener:
         budget=parts.budget,
         on_abort=inner.close,
     )
+    parts.ports["http"] = listener
     reload_http_tls(parts.reloader, options, listener)
 
     # The request log stands around the router only while it is on; the API can turn it on later.
@@ -244,11 +268,33 @@ def metrics_application(parts: Parts) -> MetricsApplication:
     from naiad.telemetry.metrics.page import PageSettings
 
     options = parts.options
+    if parts.gpu_figures is not None:
+        parts.gpu_figures.start()
     return MetricsApplication(
         parts.engine,
-        PageSettings(options.allow_cpu_metrics, options.counter_latencies, options.metrics_interval_ms),
+        PageSettings(
+            options.allow_cpu_metrics, options.counter_latencies, options.metrics_interval_ms, _latencies(options)
+        ),
         custom=parts.manager.custom_metrics,
         cache=parts.cache.figures if parts.cache is not None else None,
+        gpus=parts.gpu_figures,
+        pinned_bytes=options.pinned_memory_pool_byte_size,
+        ports=parts.ports,
+    )
+
+
+def _slow(options: ServerOptions) -> SlowRequests | None:
+    return SlowRequests(options.slow_requests) if options.slow_requests else None
+
+
+def _latencies(options: ServerOptions) -> LatencySettings:
+    """The distributions that the metrics page shows; without the page none is kept."""
+    if not options.allow_metrics:
+        return NO_DISTRIBUTIONS
+    quantiles = options.metrics_setting(QUANTILES, False)
+    shares = DEFAULT_QUANTILES if isinstance(quantiles, bool) else tuple(share for share, _ in quantiles)
+    return LatencySettings(
+        options.metrics_setting(SUMMARIES, False) is True, options.metrics_setting(HISTOGRAMS, False) is True, shares
     )
 
 
@@ -260,7 +306,11 @@ def _metrics_listener(parts: Parts) -> HttpListener:
 
 
 def _load_settings(
-    options: ServerOptions, cache: LocalCache | RedisCache | None, budget: RequestBudget, own_backends: OwnBackends
+    options: ServerOptions,
+    cache: LocalCache | RedisCache | None,
+    budget: RequestBudget,
+    own_backends: OwnBackends,
+    agent_mirror: AgentMirror,
 ) -> LoadSettings:
     return LoadSettings(
         options.settings_of,
@@ -271,8 +321,10 @@ def _load_settings(
         limits=_rate_limits(options),
         auto_warmup=options.auto_warmup,
         gpu_fallback=options.gpu_fallback == "cpu",
+        gpus=GpuAccess.of(options.min_supported_compute_capability, options.model_load_gpu_limit),
+        pinned_bytes=options.pinned_memory_pool_byte_size,
         retries=options.model_load_retry_count,
-        agents=AgentDirectory(Path(options.repoagent_directory), options.repoagent_timeout_secs),
+        agents=AgentDirectory(Path(options.repoagent_directory), options.repoagent_timeout_secs, agent_mirror),
         policies=HostPolicies.of(options.host_policies),
         checks_accelerators=options.accelerator_check,
         own_backends=own_backends,

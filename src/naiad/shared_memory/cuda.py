@@ -10,12 +10,12 @@ import ctypes
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Final
 
 from naiad.errors import InvalidArgumentError, UnavailableError
+from naiad.gpus.driver import DriverLibrary
 
 HANDLE_BYTES: Final = 64
-_LIBRARY: Final = "libcuda.so.1"
 _LAZY_ENABLE_PEER_ACCESS: Final = 1
 
 
@@ -31,14 +31,10 @@ class Driver:
     """
 
     def __init__(self) -> None:
-        self._library = ctypes.CDLL(_LIBRARY)
+        self._library = DriverLibrary()
         self._contexts: dict[int, ctypes.c_void_p] = {}
         self._lock = threading.Lock()
-        # Raises where a library is installed without a working device.
-        self._call("cuInit", ctypes.c_uint(0))
-        count = ctypes.c_int()
-        self._call("cuDeviceGetCount", ctypes.byref(count))
-        self.devices = count.value
+        self.devices = self._library.count()
         # A simple queue may be put to in ``__del__``, even while the same thread is inside a put.
         self.closing: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._closer = threading.Thread(target=self._close_all, name="naiad-cuda-close", daemon=True)
@@ -50,51 +46,57 @@ class Driver:
         address = ctypes.c_uint64()
         given = _Handle()
         ctypes.memmove(ctypes.byref(given), handle, HANDLE_BYTES)
-        self._call("cuIpcOpenMemHandle_v2", ctypes.byref(address), given, ctypes.c_uint(_LAZY_ENABLE_PEER_ACCESS))
+        self._library.call(
+            "cuIpcOpenMemHandle_v2", ctypes.byref(address), given, ctypes.c_uint(_LAZY_ENABLE_PEER_ACCESS)
+        )
         return address.value
 
     def allocate(self, device: int, size: int) -> int:
         """Allocate memory of this process on a device; returns its address."""
         self._use(device)
         address = ctypes.c_uint64()
-        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+        self._library.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
         return address.value
 
     def export(self, device: int, address: int) -> bytes:
         """The handle by which other processes open an allocation of this one."""
         self._use(device)
         handle = _Handle()
-        self._call("cuIpcGetMemHandle", ctypes.byref(handle), ctypes.c_uint64(address))
+        self._library.call("cuIpcGetMemHandle", ctypes.byref(handle), ctypes.c_uint64(address))
         return ctypes.string_at(ctypes.byref(handle), HANDLE_BYTES)
 
     def free(self, device: int, address: int) -> None:
         """Free an allocation of this process."""
         self._use(device)
-        self._call("cuMemFree_v2", ctypes.c_uint64(address))
+        self._library.call("cuMemFree_v2", ctypes.c_uint64(address))
 
     def size(self, device: int, address: int) -> int:
         """The bytes of the allocation at an address."""
         self._use(device)
         base, size = ctypes.c_uint64(), ctypes.c_size_t()
-        self._call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))
+        self._library.call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))
         # The address may lie inside its allocation.
         return size.value - (address - base.value)
 
     def close(self, device: int, address: int) -> None:
         """Close an allocation of another process."""
         self._use(device)
-        self._call("cuIpcCloseMemHandle", ctypes.c_uint64(address))
+        self._library.call("cuIpcCloseMemHandle", ctypes.c_uint64(address))
 
     def read(self, device: int, address: int, target: memoryview) -> None:
         """Copy from the device."""
         self._use(device)
         memory = (ctypes.c_char * len(target)).from_buffer(target)
-        self._call("cuMemcpyDtoH_v2", ctypes.byref(memory), ctypes.c_uint64(address), ctypes.c_size_t(len(target)))
+        self._library.call(
+            "cuMemcpyDtoH_v2", ctypes.byref(memory), ctypes.c_uint64(address), ctypes.c_size_t(len(target))
+        )
 
     def write(self, device: int, address: int, data: bytes) -> None:
         """Copy to the device."""
         self._use(device)
-        self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), ctypes.c_char_p(data), ctypes.c_size_t(len(data)))
+        self._library.call(
+            "cuMemcpyHtoD_v2", ctypes.c_uint64(address), ctypes.c_char_p(data), ctypes.c_size_t(len(data))
+        )
 
     def stop(self) -> None:
         """End the thread that closes allocations."""
@@ -107,23 +109,12 @@ class Driver:
             context = self._contexts.get(device)
             if context is None:
                 number = ctypes.c_int()
-                self._call("cuDeviceGet", ctypes.byref(number), ctypes.c_int(device))
+                self._library.call("cuDeviceGet", ctypes.byref(number), ctypes.c_int(device))
                 context = ctypes.c_void_p()
-                self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
+                self._library.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
                 self._contexts[device] = context
         # The current context belongs to the calling thread, so it is set before each call.
-        self._call("cuCtxSetCurrent", context)
-
-    def _call(self, name: str, *arguments: Any) -> None:
-        code = getattr(self._library, name)(*arguments)
-        if code:
-            raise OSError(code, f"{name}: {self._text(code)}")
-
-    def _text(self, code: int) -> str:
-        text = ctypes.c_char_p()
-        if self._library.cuGetErrorString(ctypes.c_int(code), ctypes.byref(text)) or not text.value:
-            return f"error {code}"
-        return text.value.decode("ascii", "replace")
+        self._library.call("cuCtxSetCurrent", context)
 
     def _close_all(self) -> None:
         while (close := self.closing.get()) is not None:

@@ -9,8 +9,11 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
-from naiad.errors import ModelLoadError, OptionError, StoreError, StoreUnreachableError
+from naiad.errors import InvalidArgumentError, ModelLoadError, OptionError, StoreError, StoreUnreachableError
 from naiad.options.remote_uri import RemoteUri
+from naiad.repository.agents.call import Action, AgentCall
+from naiad.repository.agents.mirror import AgentMirror
+from naiad.repository.agents.mlflow import MlflowAgent
 from naiad.repository.catalog import Obtained, fetched, open_catalog
 from naiad.repository.remote.repository import RemoteModel
 from support.s3_server import BUCKET, S3, Faked
@@ -153,9 +156,9 @@ def test_files_in_a_bucket(
     assert files(obtain("models:/iris/2", tmp_path)).keys() == {"2/model.onnx", "2/model.onnx.data"}
 
 
-def test_only_onnx_is_served(web: WebFolder, tracking: Tracking, tmp_path: Path) -> None:
-    tracking.folders["1/a/artifacts/model"]["MLmodel"] = b"flavors: {pytorch: {}, python_function: {}}"
-    with pytest.raises(StoreError, match="has the flavors pytorch, python_function, expected onnx"):
+def test_only_files_of_backends_are_served(web: WebFolder, tracking: Tracking, tmp_path: Path) -> None:
+    tracking.folders["1/a/artifacts/model"]["MLmodel"] = b"flavors: {spacy: {}, python_function: {}}"
+    with pytest.raises(StoreError, match="has the flavors spacy, python_function, expected one of onnx, pytorch"):
         obtain("models:/iris/1", tmp_path)
 
 
@@ -167,7 +170,7 @@ def test_only_onnx_is_served(web: WebFolder, tracking: Tracking, tmp_path: Path)
         (b"flavors: 3", "cannot be read"),
         (b"\xff\xfe\x00", "cannot be read"),
         (b"flavors: {onnx: {data: ../../secret}}", "names '../../secret', which is not there"),
-        (b"flavors: {onnx: []}", "expected onnx"),
+        (b"flavors: {onnx: []}", "expected one of onnx"),
     ],
 )
 def test_files_that_make_no_sense(
@@ -217,3 +220,95 @@ def test_a_token_is_sent_and_not_shown(web: WebFolder, tmp_path: Path, monkeypat
         obtain("models:/iris/1", tmp_path)
     assert web.authorization == "Bearer s3cret"
     assert "s3cret" not in str(raised.value)
+
+
+def flavored(tracking: Tracking, about: str, **contents: bytes) -> None:
+    """Give version 1 other files, whose names have ``__`` for "/" and a last ``_`` for the dot."""
+    names = {name.replace("__", "/")[::-1].replace("_", ".", 1)[::-1]: body for name, body in contents.items()}
+    tracking.folders["1/a/artifacts/model"] = {"MLmodel": f"flavors: {{{about}}}".encode(), **names}
+
+
+@pytest.mark.parametrize(
+    ("about", "stored", "served"),
+    [
+        ("xgboost: {data: model.ubj}", "model_ubj", "1/xgboost.ubj"),
+        ("xgboost: {data: model.json}", "model_json", "1/xgboost.json"),
+        ("sklearn: {pickled_model: model.skops}", "model_skops", "1/model.skops"),
+        ("sklearn: {pickled_model: model.pkl}", "model_pkl", "1/model.joblib"),
+    ],
+)
+def test_files_of_flavors(
+    web: WebFolder, tracking: Tracking, tmp_path: Path, about: str, stored: str, served: str
+) -> None:
+    flavored(tracking, about, **{stored: b"content"})
+    assert files(obtain("models:/iris/1", tmp_path)) == {served: b"content"}
+
+
+class AgentLoad:
+    """The calls that a load makes of the agent ``mlflow``, in the folder of a model."""
+
+    def __init__(self, folder: Path, **parameters: str) -> None:
+        self.folder = folder / "mine"
+        self.folder.mkdir()
+        (self.folder / "config.pbtxt").write_text("max_batch_size: 4")
+        self.mirror = AgentMirror(str(folder / "mirror"))
+        self._target = folder / "target"
+        self._agent = MlflowAgent(self.mirror.open())
+        self._parameters = parameters
+
+    def act(self, action: Action) -> Path | None:
+        return self._agent.act(AgentCall(action, "mine", self.folder, self._parameters, self._new_folder))
+
+    def _new_folder(self) -> Path:
+        self._target.mkdir()
+        return self._target
+
+
+def test_an_agent_puts_versions_beside_each_other(web: WebFolder, tmp_path: Path) -> None:
+    load = AgentLoad(tmp_path, model="models:/iris/1, models:/iris/2", flavor="onnx")
+    found = load.act(Action.LOAD)
+    assert found is not None
+    shown = {
+        str(p.relative_to(found)): p.read_bytes()
+        for v in found.iterdir()
+        for p in ([v] if v.is_file() else v.iterdir())
+    }
+    assert shown == {
+        "config.pbtxt": b"max_batch_size: 4",
+        "1/model.onnx": b"onnx-a",
+        "2/model.onnx": b"onnx-b",
+        "2/model.onnx.data": b"w",
+    }
+    load.act(Action.UNLOAD_COMPLETE)
+    load.mirror.close()
+
+
+def test_an_agent_takes_the_whole_model_for_pyfunc(web: WebFolder, tmp_path: Path) -> None:
+    load = AgentLoad(tmp_path, model="models:/iris@champion", flavor="pyfunc")
+    found = load.act(Action.LOAD)
+    assert found is not None
+    assert (found / "1" / "logged_model" / "model.onnx").read_bytes() == b"onnx-a"
+    compile((found / "1" / "model.py").read_text(), "model.py", "exec")
+    load.act(Action.LOAD_FAIL)
+    load.mirror.close()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "kind", "text"),
+    [
+        ({}, InvalidArgumentError, "names 0 models, expected 1 to 16"),
+        ({"model": "models:/iris/1", "color": "red"}, InvalidArgumentError, "has no parameter 'color'"),
+        ({"model": "s3://bucket/model"}, InvalidArgumentError, "'s3://bucket/model' is no model of MLflow"),
+        ({"model": "/etc"}, InvalidArgumentError, "is no model of MLflow"),
+        ({"model": "models:/iris/1,models:/iris@champion"}, ModelLoadError, "is version 1, of which model"),
+        ({"model": "models:/iris/1", "flavor": "spacy"}, StoreError, "expected spacy: it is one of onnx, pytorch"),
+        ({"model": "models:/iris/9"}, StoreError, "MLflow has no such model"),
+    ],
+)
+def test_what_an_agent_refuses(
+    web: WebFolder, tmp_path: Path, parameters: dict[str, str], kind: type[Exception], text: str
+) -> None:
+    load = AgentLoad(tmp_path, **parameters)
+    with pytest.raises(kind, match=text):
+        load.act(Action.LOAD)
+    load.mirror.close()

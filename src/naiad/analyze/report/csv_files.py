@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from naiad.analyze.measurement import ALIASES, Measurement
-from naiad.analyze.result import Analysis, Profile
+from naiad.analyze.result import Analysis, ModelProfile
 from naiad.analyze.settings.settings import AnalyzeSettings
 from naiad.analyze.trial import changed_config
 
@@ -47,7 +47,7 @@ HEADERS: Final = {
 _CONFIG: Final = ("model_config_path", "instance_group")
 
 
-def inference_fields(settings: AnalyzeSettings, profiles: Sequence[Profile]) -> list[str]:
+def inference_fields(settings: AnalyzeSettings, profiles: Sequence[ModelProfile]) -> list[str]:
     """The columns of the table of the measurements."""
     given = settings["inference_output_fields"]
     if given:
@@ -62,7 +62,7 @@ def inference_fields(settings: AnalyzeSettings, profiles: Sequence[Profile]) -> 
     return fields
 
 
-def _has_rates(profiles: Sequence[Profile]) -> bool:
+def _has_rates(profiles: Sequence[ModelProfile]) -> bool:
     return any(load.rate for profile in profiles for row in profile.rows for load in row.trial.loads)
 
 
@@ -97,7 +97,7 @@ def write_tables(analysis: Analysis, settings: AnalyzeSettings, folder: Path) ->
     return files
 
 
-def _gpu_fields(profiles: Sequence[Profile]) -> list[str]:
+def _gpu_fields(profiles: Sequence[ModelProfile]) -> list[str]:
     load = "request_rate" if _has_rates(profiles) else "concurrency"
     fields = ["model_name", "gpu_uuid", "batch_size", load, *_CONFIG, "satisfies_constraints"]
     return [*fields, "gpu_used_memory", "gpu_utilization", "gpu_power_usage"]
@@ -120,7 +120,7 @@ def _write(file: Path, fields: Sequence[str], rows: Sequence[Sequence[str]]) -> 
         writer.writerows(rows)
 
 
-def cell(analysis: Analysis, profile: Profile, row: Measurement, field: str, uuid: str = "") -> str:
+def cell(analysis: Analysis, profile: ModelProfile, row: Measurement, field: str, uuid: str = "") -> str:
     """One value; those of several models stand beside each other, as the reference writes them."""
     if field in row.gpus.get(uuid, {}):
         return _text(row.gpus[uuid][field])
@@ -155,19 +155,19 @@ def group_text(config: dict[str, Any]) -> str:
     return " + ".join(kinds) or "-"
 
 
-def _names(analysis: Analysis, profile: Profile, row: Measurement) -> str:
+def _names(analysis: Analysis, profile: ModelProfile, row: Measurement) -> str:
     return ",".join(variant.model for variant in row.trial.variants)
 
 
-def _loads(name: str) -> Callable[[Analysis, Profile, Measurement], str]:
+def _loads(name: str) -> Callable[[Analysis, ModelProfile, Measurement], str]:
     return lambda analysis, profile, row: ",".join(f"{getattr(load, name):g}" for load in row.trial.loads)
 
 
-def _configs(analysis: Analysis, profile: Profile, row: Measurement) -> str:
+def _configs(analysis: Analysis, profile: ModelProfile, row: Measurement) -> str:
     return ",".join(analysis.names(row.trial))
 
 
-_CELLS: Final[dict[str, Callable[[Analysis, Profile, Measurement], str]]] = {
+_CELLS: Final[dict[str, Callable[[Analysis, ModelProfile, Measurement], str]]] = {
     "model_name": _names,
     "batch_size": _loads("batch_size"),
     "concurrency": _loads("concurrency"),

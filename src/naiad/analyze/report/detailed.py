@@ -15,7 +15,7 @@ from naiad.analyze.rank.score import Judge
 from naiad.analyze.report.csv_files import configs_of
 from naiad.analyze.report.figures import breakdown_chart, curve_chart, memory_chart, parts_of, plot_chart
 from naiad.analyze.report.html_file import level_table
-from naiad.analyze.result import Analysis, Profile
+from naiad.analyze.result import Analysis, ModelProfile
 from naiad.analyze.settings.goal import Goal
 from naiad.analyze.settings.settings import AnalyzeSettings
 from naiad.analyze.trial import Variant
@@ -33,7 +33,7 @@ _NAMES = {
 
 
 def write_detail(
-    analysis: Analysis, profile: Profile, setup: tuple[Variant, ...], export: Path, plots: Mapping[str, Any]
+    analysis: Analysis, profile: ModelProfile, setup: tuple[Variant, ...], export: Path, plots: Mapping[str, Any]
 ) -> Path:
     """Write the page of one configuration.
 
@@ -48,7 +48,7 @@ def write_detail(
     return file
 
 
-def detail_page(analysis: Analysis, profile: Profile, setup: tuple[Variant, ...], plots: Mapping[str, Any]) -> str:
+def detail_page(analysis: Analysis, profile: ModelProfile, setup: tuple[Variant, ...], plots: Mapping[str, Any]) -> str:
     """The text of the page."""
     rows = profile.loads_of(setup)
     name = analysis.name(rows[0].trial)
@@ -97,9 +97,9 @@ def write_reports(settings: AnalyzeSettings) -> list[Path]:
     return files
 
 
-def _named(checkpoint: Checkpoint, name: str, settings: AnalyzeSettings) -> tuple[Profile, tuple[Variant, ...]]:
+def _named(checkpoint: Checkpoint, name: str, settings: AnalyzeSettings) -> tuple[ModelProfile, tuple[Variant, ...]]:
     """The measurements of a configuration by its name, at the load that the settings choose."""
-    profile = Profile((), Judge((Goal(),)))
+    profile = ModelProfile((), Judge((Goal(),)))
     setups = set()
     for _, measured in checkpoint.measurements:
         names = [checkpoint.name(v.model, v.changes_json) for v in measured.trial.variants]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from naiad.analyze.measurement import ALIASES, PARTS, Measurement
 from naiad.analyze.report.csv_files import HEADERS
-from naiad.analyze.result import Analysis, Profile
+from naiad.analyze.result import Analysis, ModelProfile
 from naiad.analyze.trial import Variant
 from naiad.perf.report.charts import Axes, Bar, Point, Series, bar_chart, legend, line_chart
 from naiad.perf.report.page import figure
@@ -25,7 +25,7 @@ _NAMES: Final = {
 MEMORY: Final = ("gpu_used_memory", "cpu_used_ram")
 
 
-def shown_setups(profile: Profile, count: int) -> list[tuple[Variant, ...]]:
+def shown_setups(profile: ModelProfile, count: int) -> list[tuple[Variant, ...]]:
     """The configurations that charts show: the best ones, and the default."""
     found = [row.trial.setup for row in profile.ranked()[:count]]
     if profile.default is not None and not profile.default.error:
@@ -48,7 +48,7 @@ def title_of(analysis: Analysis, row: Measurement) -> str:
     return f"{analysis.name(row.trial)}, {load}: {row.throughput:,.1f} inferences/s, p99 {row.p99_ms:.3g} ms"
 
 
-def curve_chart(analysis: Analysis, profile: Profile, setups: Sequence[tuple[Variant, ...]]) -> str:
+def curve_chart(analysis: Analysis, profile: ModelProfile, setups: Sequence[tuple[Variant, ...]]) -> str:
     """Throughput over the p99 latency, a line for each configuration."""
     budget = [goal.latency_budget_ms for goal in profile.judge.goals if goal.latency_budget_ms is not None]
     series = []
@@ -64,7 +64,7 @@ def curve_chart(analysis: Analysis, profile: Profile, setups: Sequence[tuple[Var
     )
 
 
-def memory_chart(analysis: Analysis, profile: Profile, setups: Sequence[tuple[Variant, ...]]) -> str:
+def memory_chart(analysis: Analysis, profile: ModelProfile, setups: Sequence[tuple[Variant, ...]]) -> str:
     """Memory against the p99 latency: of the GPUs where there are any, else of the server."""
     for metric in MEMORY:
         series = []
@@ -114,7 +114,7 @@ def breakdown_chart(analysis: Analysis, rows: Sequence[Measurement], place: int 
 
 
 def plot_chart(
-    analysis: Analysis, profile: Profile, setups: Sequence[tuple[Variant, ...]], plot: Mapping[str, Any]
+    analysis: Analysis, profile: ModelProfile, setups: Sequence[tuple[Variant, ...]], plot: Mapping[str, Any]
 ) -> str:
     """A chart that a file asks for with ``x_axis`` and ``y_axis``; empty where there are no figures for it."""
     x, y = str(plot.get("x_axis", "perf_latency_p99")), str(plot.get("y_axis", "perf_throughput"))

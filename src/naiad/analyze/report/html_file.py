@@ -16,7 +16,7 @@ from naiad.analyze.report.csv_files import configs_of
 from naiad.analyze.report.figures import breakdown_chart, curve_chart, level_of, memory_chart, shown_setups
 from naiad.analyze.report.recommend import Recommendation, recommendations
 from naiad.analyze.report.text import gain_text
-from naiad.analyze.result import Analysis, Profile, SetOfModels
+from naiad.analyze.result import Analysis, ModelProfile, SetOfModels
 from naiad.analyze.settings.settings import AnalyzeSettings
 from naiad.perf.report.page import bullets, charts, page, pairs, table, tiles
 
@@ -51,7 +51,9 @@ def summary_page(analysis: Analysis, settings: AnalyzeSettings) -> str:
     return page(f"{names}: naiad analyze", body)
 
 
-def profile_section(analysis: Analysis, profile: Profile, settings: AnalyzeSettings, *, is_only: bool) -> list[str]:
+def profile_section(
+    analysis: Analysis, profile: ModelProfile, settings: AnalyzeSettings, *, is_only: bool
+) -> list[str]:
     """Everything about one model, or about models that were measured together."""
     parts = [] if is_only else [f"<h2>{escape(profile.name)}</h2>"]
     ranked = profile.ranked()
@@ -74,7 +76,7 @@ def profile_section(analysis: Analysis, profile: Profile, settings: AnalyzeSetti
     return [*parts, _all_rows(analysis, profile), "</details>"]
 
 
-def _tiles(profile: Profile, best: Measurement) -> str:
+def _tiles(profile: ModelProfile, best: Measurement) -> str:
     values = [
         (f"{best.throughput:,.0f}", "inferences/s of the best"),
         (f"{best.p99_ms:.3g} ms", "its p99 latency"),
@@ -85,7 +87,7 @@ def _tiles(profile: Profile, best: Measurement) -> str:
     return tiles(values)
 
 
-def _findings(analysis: Analysis, profile: Profile, ranked: Sequence[Measurement]) -> list[str]:
+def _findings(analysis: Analysis, profile: ModelProfile, ranked: Sequence[Measurement]) -> list[str]:
     lines = []
     for first, second in itertools.pairwise(ranked[:4]):
         order = order_text(first, second, profile.noise)
@@ -101,7 +103,7 @@ def _findings(analysis: Analysis, profile: Profile, ranked: Sequence[Measurement
     return lines
 
 
-def _recommendations(analysis: Analysis, profile: Profile) -> str:
+def _recommendations(analysis: Analysis, profile: ModelProfile) -> str:
     found = "".join(_recommendation(analysis, one) for one in recommendations(profile))
     columns = "display:grid;grid-template-columns:repeat(auto-fit,minmax(min(320px,100%),1fr));gap:16px"
     return f'<div style="{columns}">{found}</div>'
@@ -157,7 +159,7 @@ def _level(row: Measurement) -> list[str]:
     ]
 
 
-def _all_rows(analysis: Analysis, profile: Profile) -> str:
+def _all_rows(analysis: Analysis, profile: ModelProfile) -> str:
     header = ["configuration", "load", "inferences/s", "p99 ms", "gain", "state"]
     rows = []
     for row in profile.judge.ranked(profile.rows):

@@ -13,7 +13,7 @@ from naiad.analyze.measurement import Measurement, to_plain
 from naiad.analyze.rank.certainty import CERTAIN, probability
 from naiad.analyze.report.csv_files import configs_of
 from naiad.analyze.report.recommend import recommendations
-from naiad.analyze.result import Analysis, Profile
+from naiad.analyze.result import Analysis, ModelProfile
 from naiad.version import __version__
 
 SCHEMA: Final = "naiad-analyze-report"
@@ -47,7 +47,7 @@ def write_json(analysis: Analysis, file: Path) -> None:
     file.write_bytes(orjson.dumps(plain, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_INDENT_2))
 
 
-def _profile(analysis: Analysis, profile: Profile) -> dict[str, Any]:
+def _profile(analysis: Analysis, profile: ModelProfile) -> dict[str, Any]:
     judge, noise = profile.judge, profile.noise
     ranked = profile.ranked()
     return {
@@ -85,7 +85,7 @@ def _profile(analysis: Analysis, profile: Profile) -> dict[str, Any]:
     }
 
 
-def _row(analysis: Analysis, profile: Profile, row: Measurement) -> dict[str, Any]:
+def _row(analysis: Analysis, profile: ModelProfile, row: Measurement) -> dict[str, Any]:
     judge = profile.judge
     return {
         "names": analysis.names(row.trial),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from naiad.analyze.measurement import Measurement
-from naiad.analyze.result import Profile
+from naiad.analyze.result import ModelProfile
 
 _BUDGET: Final = 2.0
 """Without a latency budget the third one may take twice the least latency."""
@@ -27,7 +27,7 @@ class Recommendation:
     limit_ms: float | None = None
 
 
-def recommendations(profile: Profile) -> list[Recommendation]:
+def recommendations(profile: ModelProfile) -> list[Recommendation]:
     """Up to three, of the configurations that were measured well enough to be believed."""
     rows = _believed(profile)
     if not rows:
@@ -45,7 +45,7 @@ def recommendations(profile: Profile) -> list[Recommendation]:
     return found
 
 
-def _believed(profile: Profile) -> Sequence[Measurement]:
+def _believed(profile: ModelProfile) -> Sequence[Measurement]:
     """All loads on the best configurations and on the default."""
     ranked = profile.ranked()
     setups = {row.trial.setup for row in ranked[:3]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from naiad.analyze.rank.certainty import order_text
 from naiad.analyze.report.recommend import recommendations
-from naiad.analyze.result import Analysis, Profile
+from naiad.analyze.result import Analysis, ModelProfile
 from naiad.analyze.settings.settings import AnalyzeSettings
 
 
@@ -16,13 +16,13 @@ def summary_text(analysis: Analysis, settings: AnalyzeSettings) -> str:
     return "\n".join(parts) + ("\n" if parts else "")
 
 
-def gain_text(profile: Profile, throughput: float) -> str:
+def gain_text(profile: ModelProfile, throughput: float) -> str:
     """How much throughput is beside that of the default: ``+120%``."""
     base = profile.default.throughput if profile.default is not None and not profile.default.error else 0.0
     return f"{throughput / base - 1:+.0%}" if base else "-"
 
 
-def _profile(analysis: Analysis, profile: Profile, settings: AnalyzeSettings) -> str:
+def _profile(analysis: Analysis, profile: ModelProfile, settings: AnalyzeSettings) -> str:
     ranked = profile.ranked()
     searched = sum(len(profile.repeats[trial]) for trial in profile.searched or profile.repeats)
     lines = [

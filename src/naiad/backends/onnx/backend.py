@@ -73,10 +73,19 @@ class OnnxRuntimeBackend(Backend):
         self._spec: ModelSpec | None = None
         self._scalars: frozenset[str] = frozenset()
 
+    def uses_gpus(self) -> bool:
+        """Whether the installed package is built for CUDA."""
+        import onnxruntime
+
+        return CUDA_PROVIDER in onnxruntime.get_available_providers()
+
     def complete(self, config: Any) -> None:
         """Fill the configuration in from the graph; the session made for that is used by ``start``."""
         groups = _expected_groups(config)
-        place = SessionPlace(_NO_DEVICE, self.context.policies.first(groups))
+        place = self._place(groups[0], 0)
+        if place.gpu is not None and not (groups[0].gpus and self.uses_gpus()):
+            # What is missing for a GPU is reported later, with everything else that is wrong.
+            place = replace(place, device=_NO_DEVICE)
         self._settings = {
             place: self._read(parameters(config), graph_level(config), accelerators(config), groups, place)
         }
@@ -217,10 +226,8 @@ def _check_devices(spec: ModelSpec) -> None:
 
 
 def _device(group: InstanceGroupSpec, index: int) -> int:
-    if group.kind != "KIND_GPU":
-        return _NO_DEVICE
-    gpus = group.gpus or (0,)
-    return gpus[index % len(gpus)]
+    gpu = group.gpu(index)
+    return _NO_DEVICE if gpu is None else gpu
 
 
 def _named(tensors: Iterable[TensorSpec], wire: str) -> frozenset[str]:
@@ -262,4 +269,6 @@ def _expected_groups(config: Any) -> tuple[InstanceGroupSpec, ...]:
     groups = [] if config is None else [instance_group(group) for group in config.instance_group]
     if not groups:
         return (InstanceGroupSpec("", "KIND_CPU", _DEFAULT_INSTANCES),)
-    return tuple(replace(group, count=group.count or _DEFAULT_INSTANCES) for group in groups)
+    return tuple(
+        replace(g, count=g.count or (len(g.gpus) or 1 if g.kind == "KIND_GPU" else _DEFAULT_INSTANCES)) for g in groups
+    )

@@ -75,11 +75,19 @@ class OutOfProcessBackend(Backend):
         self._request = request
         self._environment: Environment | None = None
         self._spec: ModelSpec | None = None
+        self._uses_gpus: bool | None = None
         self._lock = threading.Lock()
         self._begun: WorkerProcess | None = None
         reader = ParameterReader(context.model, context.backend_config, "backend config setting")
         self._silence_s = reader.integer(SETTING, _SILENCE_S, 1)
         self._load_s = reader.integer(SETTING, _LOAD_S, 1)
+
+    def uses_gpus(self) -> bool:
+        """What the framework's process says of its framework, asked once."""
+        if self._uses_gpus is None:
+            content = self._obey(self._load_command("uses_gpus", None, None), self.context.policies.elsewhere)
+            self._uses_gpus = bool(content["uses_gpus"])
+        return self._uses_gpus
 
     def complete(self, config: Any) -> None:
         """Let the framework's process fill the configuration in."""

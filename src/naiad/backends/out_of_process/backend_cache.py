@@ -26,6 +26,11 @@ class CachedBackend:
         self._backend: Backend | None = None
         self._is_started = False
 
+    def uses_gpus(self, command: LoadCommand) -> bool:
+        """As ``Backend.uses_gpus``."""
+        with self._lock:
+            return self._made(command).uses_gpus()
+
     def complete(self, command: LoadCommand) -> bytes:
         """The completed configuration, serialised.
 

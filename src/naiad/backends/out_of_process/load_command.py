@@ -16,10 +16,11 @@ from naiad.worker.ipc.frames import VERSION
 
 @dataclass(frozen=True, slots=True)
 class LoadCommand:
-    """One step of loading a model. A step includes the steps before it that were not done yet, except for ``complete``.
+    """One step of loading a model. ``serve`` includes ``start``, unless that was done.
 
     Attributes:
-        step: ``complete`` (fill the configuration in), ``start`` (load the model) or ``serve`` (make an instance).
+        step: ``uses_gpus`` (ask whether the framework can), ``complete`` (fill the configuration in), ``start`` (load
+            the model) or ``serve`` (make an instance).
         key: equal for all instances of one loaded version, which share a backend where they share a process.
         backend: its name.
         config: the configuration message, serialised.

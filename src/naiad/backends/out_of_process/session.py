@@ -133,6 +133,8 @@ class FrameworkSession:
             self._cached = self._backends.take(command.key)
         # This thread runs the instance, and creates what it runs in.
         command.affinity.apply()
+        if command.step == "uses_gpus":
+            return CONFIG, {"uses_gpus": self._cached.uses_gpus(command)}
         if command.step == "complete":
             return CONFIG, {"config": base64.b64encode(self._cached.complete(command)).decode()}
         if command.spec is None:

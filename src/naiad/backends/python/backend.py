@@ -64,6 +64,10 @@ class PythonBackend(Backend):
         super().__init__(context)
         self._backend_py = backend_py
 
+    def uses_gpus(self) -> bool:
+        """True: which device its code uses, a Python model decides itself."""
+        return True
+
     def complete(self, config: Any) -> None:
         """Let the model's ``auto_complete_config`` fill the configuration in, in a process of its own."""
         source = self._code()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from naiad.backend_api.backend import Backend, BackendContext, Instance
@@ -25,14 +25,16 @@ from naiad.backends.tensorflow.session import (
     unusable,
 )
 from naiad.backends.tensorflow.settings import (
+    GPU_IO,
     MIXED_PRECISION,
-    TENSORRT,
     GraphSettings,
     check_mixed_precision,
     read_settings,
 )
 from naiad.backends.tensorflow.settling import settle
 from naiad.backends.tensorflow.signature import read_saved_model, saved_model_signature
+from naiad.backends.tensorflow.tensorrt_optimizer import NAME as TENSORRT
+from naiad.backends.tensorflow.tensorrt_optimizer import is_built_in, read_optimizer
 from naiad.config.freeze import accelerators, graph_level, parameters
 from naiad.errors import ModelLoadError
 
@@ -67,6 +69,13 @@ class TensorFlowBackend(Backend):
         self._spec: ModelSpec | None = None
         self._settings = GraphSettings()
         self._plan: FeedPlan | None = None
+
+    def uses_gpus(self) -> bool:
+        """Whether the installed TensorFlow finds a GPU."""
+        prepare_framework()
+        import tensorflow as tf
+
+        return bool(tf.config.list_physical_devices("GPU"))
 
     def complete(self, config: Any) -> None:
         """Fill the configuration in from the signature of a SavedModel. A GraphDef has none: it is refused without
@@ -169,7 +178,9 @@ class TensorFlowBackend(Backend):
     def _read_settings(self, spec: ModelSpec, affinity: Affinity) -> GraphSettings:
         count = self.context.policies.uniform(spec.instance_groups, affinity)
         names = tuple(each.name for each in spec.accelerators)
-        return read_settings(self.context, spec.parameters, spec.graph_level, names, count, affinity)
+        found = read_settings(self.context, spec.parameters, spec.graph_level, names, count, affinity)
+        optimizer = read_optimizer(spec.name, spec.accelerators)
+        return replace(found, tensorrt=optimizer, max_batch_size=spec.max_batch_size)
 
     def _check_listed(self, config: Any, settings: GraphSettings) -> None:
         if config.input and config.output:
@@ -196,10 +207,8 @@ def _device(group: InstanceGroupSpec, index: int) -> str | None:
     """Where the operators of an instance run; None leaves it to the model (KIND_MODEL)."""
     if group.kind == "KIND_MODEL":
         return None
-    if group.kind != "KIND_GPU":
-        return CPU
-    gpus = group.gpus or (0,)
-    return f"/gpu:{gpus[index % len(gpus)]}"
+    gpu = group.gpu(index)
+    return CPU if gpu is None else f"/gpu:{gpu}"
 
 
 def _check_platform(spec: ModelSpec) -> None:
@@ -213,10 +222,17 @@ def _check_platform(spec: ModelSpec) -> None:
 
 def _check_accelerators(spec: ModelSpec, on_gpu: bool) -> None:
     names = tuple(each.name for each in spec.accelerators)
-    if TENSORRT in names and on_gpu:
+    if TENSORRT in names and on_gpu and not is_built_in():
         raise ModelLoadError(
             f"model '{spec.name}': optimization.execution_accelerators names '{TENSORRT}', which the installed "
-            f"TensorFlow does not have; remove it, or convert the model for the backend tensorrt"
+            f"TensorFlow does not have; install tensorflow[and-cuda] 2.17, the last release with it, or convert the "
+            f"model for the backend tensorrt"
+        )
+    if GPU_IO in names and on_gpu:
+        log.info(
+            "model '%s': '%s' has no effect: requests are in the memory of the processor, and are copied once",
+            spec.name,
+            GPU_IO,
         )
     on_cpu = any(group.kind != "KIND_GPU" for group in spec.instance_groups) or not spec.instance_groups
     if MIXED_PRECISION in names and on_cpu:

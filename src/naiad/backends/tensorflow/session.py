@@ -20,6 +20,7 @@ from naiad.backends.tensorflow.signature import (
     read_saved_model,
     saved_model_signature,
 )
+from naiad.backends.tensorflow.tensorrt_optimizer import add_optimizer
 from naiad.errors import ModelLoadError, first_line
 from naiad.processes.affinity import everywhere
 
@@ -198,6 +199,8 @@ def _config(settings: GraphSettings, device: str | None) -> Any:
             rewrite.auto_mixed_precision = on
         else:
             rewrite.auto_mixed_precision_onednn_bfloat16 = on
+    if settings.tensorrt is not None and device is not None and device != CPU:
+        add_optimizer(config.graph_options.rewrite_options, settings.tensorrt, settings.max_batch_size)
     return config
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from naiad.backend_api.backend import threads_per_instance
 from naiad.backends.shared.parameters import ParameterReader
+from naiad.backends.tensorflow.tensorrt_optimizer import NAME as TENSORRT
+from naiad.backends.tensorflow.tensorrt_optimizer import TensorRtOptimizer
 from naiad.config.parsing.suggest import did_you_mean
 from naiad.errors import ModelLoadError
 from naiad.processes.affinity import ANYWHERE, Affinity
@@ -23,7 +25,6 @@ log = logging.getLogger("naiad")
 
 SERVE: Final = "serve"
 MIXED_PRECISION: Final = "auto_mixed_precision"
-TENSORRT: Final = "tensorrt"
 GPU_IO: Final = "gpu_io"
 ACCELERATORS: Final = (MIXED_PRECISION, GPU_IO, TENSORRT)
 
@@ -49,6 +50,8 @@ class GraphSettings:
         in_caller: they run in the thread that asks, one after the other.
         jit_level: a member of ``OptimizerOptions.GlobalJitLevel``.
         mixed_precision: oneDNN computes in bfloat16 where that is safe; on a GPU, TensorFlow computes in float16.
+        tensorrt: how parts of the graph are given to TensorRT, on a GPU; None for not at all.
+        max_batch_size: of the model, for TensorRT.
         gpu_fraction: the part of a GPU's memory that is reserved; 0 takes what is needed.
         share_count: how many instances share a session; 0 for all.
         signature: of a SavedModel; "" for the default one.
@@ -61,9 +64,11 @@ class GraphSettings:
     in_caller: bool = True
     jit_level: str = "DEFAULT"
     mixed_precision: bool = False
+    tensorrt: TensorRtOptimizer | None = None
     soft_placement: bool = True
     gpu_fraction: float = 0.0
     share_count: int = 0
+    max_batch_size: int = 0
     tags: tuple[str, ...] = (SERVE,)
     signature: str = ""
     init_ops_file: str = ""

@@ -50,6 +50,15 @@ def load_package(model: str, path: Path, device: str | None, runs_at_once: int) 
         ) from error
 
 
+def made_for(model: str, path: Path) -> str:
+    """The device that a package was compiled for, such as ``cuda``; "" where it does not say.
+
+    Raises:
+        ModelLoadError: it cannot be read.
+    """
+    return _metadata(model, path).get("AOTI_DEVICE_KEY", "")
+
+
 def package_signature(model: str, path: Path, loader: Any) -> FlatSignature:
     """The tensors of a loaded package; types and shapes of outputs are not known."""
     import torch.utils._pytree as pytree

@@ -37,6 +37,19 @@ class PyTorchBackend(Backend):
         self._spec: ModelSpec | None = None
         self._threads = 0
 
+    def uses_gpus(self) -> bool:
+        """Whether the installed torch finds a GPU, and the model was not compiled for the processor."""
+        import torch
+
+        if not torch.cuda.is_available():
+            return False
+        path = self.context.model_path
+        if kind_of(path) is not FileKind.COMPILED:
+            return True
+        from naiad.backends.torch.aoti import made_for
+
+        return made_for(self.context.model, path) != "cpu"
+
     def complete(self, config: Any) -> None:
         """Fill in what the kind of model says itself; refuse a configuration that lacks what it does not say."""
         self._made(config.platform).complete(config)
@@ -125,10 +138,8 @@ def _device(group: InstanceGroupSpec, index: int) -> str | None:
     """Where an instance's module goes; None leaves it where it was saved (KIND_MODEL)."""
     if group.kind == "KIND_MODEL":
         return None
-    if group.kind != "KIND_GPU":
-        return "cpu"
-    gpus = group.gpus or (0,)
-    return f"cuda:{gpus[index % len(gpus)]}"
+    gpu = group.gpu(index)
+    return "cpu" if gpu is None else f"cuda:{gpu}"
 
 
 def _check_devices(spec: ModelSpec) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from naiad.config.known_parameters import every_model, fil, onnxruntime, openvino, pytorch, tensorflow
+from naiad.config.known_parameters import every_model, fil, onnxruntime, openvino, pytorch, tensorflow, tensorrt
 from naiad.config.known_parameters.parameter import KnownParameter
 
 BY_BACKEND: Final[Mapping[str, tuple[KnownParameter, ...]]] = {
@@ -15,6 +15,7 @@ BY_BACKEND: Final[Mapping[str, tuple[KnownParameter, ...]]] = {
     "openvino": openvino.PARAMETERS,
     "pytorch": pytorch.PARAMETERS,
     "tensorflow": tensorflow.PARAMETERS,
+    "tensorrt": tensorrt.PARAMETERS,
 }
 """The parameters of each framework's backend.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from naiad.config.problems import Violation
@@ -24,3 +26,12 @@ def _control(control: Any) -> Iterator[str]:
         yield "metric control must specify 'histogram_options'"
     elif not control.histogram_options.buckets:
         yield "histogram options must specify non-empty 'buckets'"
+    else:
+        yield from _buckets(control.metric_identifier.family, list(control.histogram_options.buckets))
+
+
+def _buckets(family: str, buckets: Sequence[float]) -> Iterator[str]:
+    if not all(map(math.isfinite, buckets)):
+        yield f"the buckets of '{family}' must be finite: a last one without a bound is always there"
+    elif any(low >= high for low, high in pairwise(buckets)):
+        yield f"the buckets of '{family}' must grow from one to the next, found {buckets}"

@@ -19,6 +19,7 @@ class Batch:
         inputs: the gathered inputs; None where the instance gathers them.
         results: the model's output arrays, valid when ``error`` is None.
         parts: the outputs of each request, where these are not its rows of the results; else empty.
+        reason: why it left a queue that makes batches; else "".
         gather_ns: how long gathering took when the loop did it, else 0.
         splits: whether its requests are run in parts when it fails; not those of sequences, as the model may have
             taken some in before it failed.
@@ -36,6 +37,7 @@ class Batch:
         "inputs",
         "outputs",
         "parts",
+        "reason",
         "requests",
         "results",
         "rows",
@@ -63,6 +65,7 @@ class Batch:
         self.results: Mapping[str, Array] = {}
         self.parts: Sequence[Mapping[str, Array]] = ()
         self.error: NaiadError | None = None
+        self.reason = ""
         self.gather_ns = self.start_ns = self.input_ns = self.infer_ns = self.end_ns = 0
 
     def take_requests(self) -> list[InferRequest]:

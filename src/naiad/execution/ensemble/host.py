@@ -71,7 +71,7 @@ class EnsembleHost(Protocol):
     def succeeded(self, run: ActiveRun, outputs: Mapping[str, Array]) -> None:
         """Send the only response to a request."""
 
-    def send_part(self, run: ActiveRun, outputs: Mapping[str, Array] | None, is_last: bool) -> None:
+    def send_part(self, run: ActiveRun, outputs: Mapping[str, Array] | None, is_last: bool, is_first: bool) -> None:
         """Send one of any number of responses to a request, or with None only their end."""
 
     def failed(self, run: ActiveRun, error: NaiadError) -> None:

@@ -33,7 +33,9 @@ from naiad.request import Array, InferRequest, RequestOptions
 from naiad.scheduling.admission import RequestBudget
 from naiad.scheduling.ensemble.graph import EnsembleError, Graph, depth
 from naiad.telemetry.metrics.custom import CustomMetrics
+from naiad.telemetry.metrics.latencies import Latencies
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
+from naiad.telemetry.slow.recorder import SlowRequests
 from naiad.telemetry.tracing.settings_store import Sampler
 
 
@@ -221,6 +223,13 @@ class EnsembleModel:
         # Traces requests without steps: those with a cached response.
         self._responder.tracer = None if sampler is None else ModelTracer(sampler, self.spec, self.version)
 
+    def keep_latencies(self, latencies: Latencies) -> None:
+        """Keep the distributions of the latencies from now on."""
+        self.statistics.latencies = latencies
+
+    def record_slow(self, requests: SlowRequests) -> None:
+        """Do nothing: its members record the requests that they get."""
+
     def stop_accepting(self) -> None:
         """Refuse new requests; those that were accepted continue."""
         self._stopping = True
@@ -238,6 +247,11 @@ class EnsembleModel:
         # A copy: a cancelled run removes itself.
         for run in list(self._runs.values()):
             run.cancel()
+
+    @property
+    def instance_states(self) -> dict[str, int]:
+        """Empty: the instances belong to the members."""
+        return {}
 
     @property
     def process_ids(self) -> list[int]:
@@ -367,8 +381,10 @@ class EnsembleModel:
         self._responder.respond(request, outputs, None)
         self._responder.notify_drained()
 
-    def send_part(self, run: ActiveRun, outputs: Mapping[str, Array] | None, is_last: bool) -> None:
+    def send_part(self, run: ActiveRun, outputs: Mapping[str, Array] | None, is_last: bool, is_first: bool) -> None:
         """Send one of any number of responses to a request, or with None only their end."""
+        if self.statistics.latencies is not None and is_first:
+            self.statistics.latencies.first(monotonic_ns() - run.request.received_ns)
         if is_last:
             self._end(run)
             self._count(run)

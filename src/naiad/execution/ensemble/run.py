@@ -59,7 +59,8 @@ class EnsembleRun:
     """
 
     __slots__ = (
-        "_flow", "_is_busy", "_model", "_parameters", "_plan", "_progress", "_size", "_tasks", "cache", "infer_ns",
+        "_flow", "_has_sent", "_is_busy", "_model", "_parameters", "_plan", "_progress", "_size", "_tasks", "cache",
+        "infer_ns",
         "input_ns", "is_over", "members", "output_ns", "request", "start_ns", "steps", "trace",
     )  # fmt: skip
 
@@ -78,7 +79,7 @@ class EnsembleRun:
         self._size = 0
         self._parameters: Parameters | None = None
         self.steps: set[MemberRequest] = set()
-        self.is_over = False
+        self.is_over = self._has_sent = False
         self.trace: RunTrace | None = None
         self.start_ns = self.input_ns = self.infer_ns = self.output_ns = 0
 
@@ -322,7 +323,8 @@ class EnsembleRun:
                 return
             if is_last:
                 self._over()
-            self._model.send_part(self, made, is_last)
+            is_first, self._has_sent = not self._has_sent, True
+            self._model.send_part(self, made, is_last, is_first)
             # The caller may have cancelled within the response.
             if self.is_over:
                 return
@@ -331,7 +333,7 @@ class EnsembleRun:
             self._flow.sent(progress.frames)
         if is_end:
             self._over()
-            self._model.send_part(self, None, True)
+            self._model.send_part(self, None, True, not self._has_sent)
 
     def _finish(self, outputs: Mapping[str, Any]) -> None:
         try:

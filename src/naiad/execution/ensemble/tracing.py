@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Final
 
 from naiad.errors import NaiadError
-from naiad.execution.model.tracing import MAX_ERROR, MAX_ID, arrival, departure
+from naiad.execution.model.request_trace import MAX_ERROR, MAX_ID, step_times
+from naiad.execution.model.tracing import arrival, departure
 from naiad.request import Array, BatchTimes, InferRequest
 from naiad.telemetry.tracing.settings_store import Sampler
 from naiad.telemetry.tracing.tensors import BACKEND_OUTPUT, MAX_BYTES, QUEUE_INPUT, TracedTensor, traced_tensors
@@ -94,7 +95,7 @@ class RunTrace:
         spec: ModelSpec,
     ) -> None:
         """Add the trace of a step that has responded."""
-        times = tuple(_step_times(request, batch, monotonic_ns(), error is None)) if self._sampler.timestamps else ()
+        times = tuple(step_times(request, batch, monotonic_ns(), error is None)) if self._sampler.timestamps else ()
         self._children.append(
             Trace(
                 trace.number,
@@ -138,19 +139,3 @@ class RunTrace:
         # One bound for inputs and outputs together.
         room = MAX_BYTES - sum(t.nbytes for t in found)
         return (*found, *traced_tensors(BACKEND_OUTPUT, outputs or {}, wanted, room))
-
-
-def _step_times(
-    request: InferRequest, batch: BatchTimes | None, now_ns: int, has_run: bool
-) -> Iterator[tuple[str, int]]:
-    yield "REQUEST_START", request.received_ns
-    yield "QUEUE_START", request.queued_ns
-    # Without these times the step failed in its queue, or ran without a batch.
-    if batch is not None and batch.start_ns:
-        yield "COMPUTE_START", batch.start_ns - batch.gather_ns
-        yield "COMPUTE_INPUT_END", batch.input_ns
-        if has_run:
-            yield "COMPUTE_OUTPUT_START", batch.infer_ns or now_ns
-            yield "COMPUTE_END", batch.end_ns or now_ns
-    yield "INFER_RESPONSE_COMPLETE", now_ns
-    yield "REQUEST_END", now_ns

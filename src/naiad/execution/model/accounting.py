@@ -47,6 +47,8 @@ def count_batch(
         *times,
     )
     statistics.last_inference_ms = wall_ms
+    if statistics.latencies is not None:
+        statistics.latencies.batch(requests, now_ns, batch.start_ns - batch.gather_ns, *times)
     return now_ns
 
 
@@ -62,17 +64,17 @@ def count_one(
         The monotonic time that was counted to, in nanoseconds.
     """
     now_ns = monotonic_ns()
-    input_ns = batch.input_ns - batch.start_ns
-    statistics.count_success(
-        1,
-        request.options.rows,
+    times = (
         now_ns - request.received_ns,
         max(0, batch.start_ns - request.queued_ns),
-        input_ns,
+        batch.input_ns - batch.start_ns,
         now_ns - batch.input_ns - output_ns,
         output_ns,
     )
+    statistics.count_success(1, request.options.rows, *times)
     statistics.last_inference_ms = wall_ms
+    if statistics.latencies is not None:
+        statistics.latencies.one(*times)
     return now_ns
 
 

@@ -61,4 +61,4 @@ class ModelCache:
             return
         begun_ns = monotonic_ns()
         if self._store.insert(key, outputs):
-            self._statistics.cache_miss.add(1, lookup_ns + monotonic_ns() - begun_ns)
+            self._statistics.count_cache_miss(lookup_ns + monotonic_ns() - begun_ns)

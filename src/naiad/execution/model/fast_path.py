@@ -12,6 +12,7 @@ from time import monotonic_ns
 from naiad.clock import Clock
 from naiad.config.spec import ModelSpec
 from naiad.request import InferRequest
+from naiad.telemetry.metrics.latencies import Latencies
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
 from naiad.telemetry.tracing.settings_store import Sampler
 from naiad.telemetry.tracing.w3c import TRACEPARENT
@@ -94,20 +95,44 @@ class InlineRunner:
     def sampled(self, sampler: Sampler | None) -> InlineRunner:
         """The runner to continue with when ``sampler`` chooses requests to be traced; None chooses none."""
         self.settle()
-        if sampler is None:
-            return InlineRunner(self._execute, self.statistics, self._clock)
-        return SampledInlineRunner(self._execute, self.statistics, self._clock, sampler)
+        runner = inline_runner(self._execute, self.statistics, self._clock)
+        return runner if sampler is None else SampledInlineRunner(runner, sampler)
+
+
+class MeasuredInlineRunner(InlineRunner):
+    """Notes the latencies of each request."""
+
+    __slots__ = ("_latencies",)
+
+    def __init__(
+        self, execute: Callable[..., object], statistics: ModelStatistics, clock: Clock, latencies: Latencies
+    ) -> None:
+        super().__init__(execute, statistics, clock)
+        self._latencies = latencies
+
+    def run(self, request: InferRequest, failed: Callable[[InferRequest], object]) -> bool:
+        request_ns, queue_ns, infer_ns = self._request_ns, self._queue_ns, self._infer_ns
+        count = self._count
+        if not super().run(request, failed):
+            return False
+        if self._count == count + 1:
+            self._latencies.one(
+                self._request_ns - request_ns, self._queue_ns - queue_ns, 0, self._infer_ns - infer_ns, 0
+            )
+        else:
+            # Other rows began a sum of their own, which has this request alone.
+            self._latencies.one(self._request_ns, self._queue_ns, 0, self._infer_ns, 0)
+        return True
 
 
 class SampledInlineRunner(InlineRunner):
     """Leaves the requests that are to be traced to the queue, where they are."""
 
-    __slots__ = ("_sampler",)
+    __slots__ = ("_runner", "_sampler")
 
-    def __init__(
-        self, execute: Callable[..., object], statistics: ModelStatistics, clock: Clock, sampler: Sampler
-    ) -> None:
-        super().__init__(execute, statistics, clock)
+    def __init__(self, runner: InlineRunner, sampler: Sampler) -> None:
+        super().__init__(runner._execute, runner.statistics, runner._clock)
+        self._runner = runner
         self._sampler = sampler
 
     def run(self, request: InferRequest, failed: Callable[[InferRequest], object]) -> bool:
@@ -115,4 +140,15 @@ class SampledInlineRunner(InlineRunner):
         # ``passes_over`` counts the request, so the caller's own trace is looked for first.
         if sampler.takes_parents and TRACEPARENT in request.headers():
             return False
-        return sampler.passes_over() and super().run(request, failed)
+        return sampler.passes_over() and self._runner.run(request, failed)
+
+    def settle(self) -> None:
+        self._runner.settle()
+
+
+def inline_runner(execute: Callable[..., object], statistics: ModelStatistics, clock: Clock) -> InlineRunner:
+    """The runner for a model whose requests are not traced."""
+    latencies = statistics.latencies
+    if latencies is None:
+        return InlineRunner(execute, statistics, clock)
+    return MeasuredInlineRunner(execute, statistics, clock, latencies)

@@ -62,7 +62,8 @@ def regroup(
 
 def _kind(group: InstanceGroupSpec) -> object:
     # An instance is created for these, and cannot stand in for one of a group that differs in them.
-    return group.kind, group.gpus, group.passive, group.rate_limiter, group.host_policy
+    places = group.kind, group.gpus, group.profile, group.dla, group.host_policy
+    return places, group.passive, group.rate_limiter
 
 
 def _places(group: InstanceGroupSpec, count: int, names: set[str]) -> list[InstancePosition]:

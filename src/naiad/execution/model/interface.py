@@ -9,7 +9,9 @@ from naiad.config.spec import ModelSpec
 from naiad.request import InferRequest, Recipient
 from naiad.scheduling.admission import RequestBudget
 from naiad.telemetry.metrics.custom import CustomMetrics
+from naiad.telemetry.metrics.latencies import Latencies
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
+from naiad.telemetry.slow.recorder import SlowRequests
 from naiad.telemetry.tracing.settings_store import Sampler
 
 
@@ -91,11 +93,21 @@ class LoadedVersion(ServingModel, Protocol):
         """Whether no request is in flight."""
 
     @property
+    def instance_states(self) -> dict[str, int]:
+        """How many instances that serve are idle, busy and down; empty for an ensemble."""
+
+    @property
     def process_ids(self) -> list[int]:
         """The numbers of its worker processes."""
 
     def trace_with(self, sampler: Sampler | None) -> None:
         """Trace the requests that ``sampler`` chooses from now on, or none."""
+
+    def keep_latencies(self, latencies: Latencies) -> None:
+        """Keep the distributions of the latencies from now on. Called before its first request."""
+
+    def record_slow(self, requests: SlowRequests) -> None:
+        """Look for slow requests from now on. Called before its first request."""
 
     def stop_accepting(self) -> None:
         """Refuse new requests; admitted ones continue."""

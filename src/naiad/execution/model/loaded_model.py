@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic_ns
 from typing import Any
 
@@ -17,7 +18,7 @@ from naiad.errors import InvalidArgumentError, QueueFullError, UnavailableError
 from naiad.execution.instances.model_instance import NO_REGIONS, ModelInstance
 from naiad.execution.instances.warmup import NO_WARMUP, Warmup
 from naiad.execution.model.custom_batching import CustomBatching
-from naiad.execution.model.fast_path import InlineRunner, may_run_directly
+from naiad.execution.model.fast_path import InlineRunner, inline_runner, may_run_directly
 from naiad.execution.model.group_change import GroupChange
 from naiad.execution.model.instance_set import InstanceSet
 from naiad.execution.model.interceptor import Interceptor, StopInterceptor
@@ -35,7 +36,9 @@ from naiad.request import InferRequest
 from naiad.scheduling.admission import RequestBudget
 from naiad.scheduling.queue.ordered_release import OrderedRelease
 from naiad.telemetry.metrics.custom import CustomMetrics
+from naiad.telemetry.metrics.latencies import Latencies
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
+from naiad.telemetry.slow.recorder import SlowOfModel, SlowRequests
 from naiad.telemetry.tracing.settings_store import Sampler
 
 logger = logging.getLogger("naiad")
@@ -138,9 +141,30 @@ class LoadedModel:
 
     def trace_with(self, sampler: Sampler | None) -> None:
         """Trace the requests that ``sampler`` chooses from now on, or none."""
-        self._responder.tracer = None if sampler is None else ModelTracer(sampler, self.spec, self.version)
+        # A model that makes its own responses or calls adds to the trace. Requests of sequences are rewritten before
+        # they run, so these are chosen after their responses.
+        is_early = (self._sends_requests or self.spec.decoupled) and self.spec.sequence is None
+        latencies = self._statistics.latencies
+        tracer = None if sampler is None else ModelTracer(sampler, self.spec, self.version, is_early, latencies)
+        self._responder.tracer = tracer
+        self._push = partial(self._push_traced, tracer) if is_early and tracer is not None else self._scheduler.push
         if self._inline_runner is not None:
             self._inline_runner = self._inline_runner.sampled(sampler)
+
+    def keep_latencies(self, latencies: Latencies) -> None:
+        """Keep the distributions of the latencies from now on. Called before its first request."""
+        self._statistics.latencies = latencies
+        if self._inline_runner is not None:
+            self._inline_runner = self._inline_runner.sampled(None)
+
+    def record_slow(self, requests: SlowRequests) -> None:
+        """Look for slow requests from now on. Called before its first request."""
+        if self._responder.slow is None:
+            self._responder.slow = SlowOfModel(requests, self.name, self.version)
+        self._responder.slow.instances = self._serving_count()
+
+    def _serving_count(self) -> int:
+        return sum(i not in self._set.passive for i in self._instances)
 
     # Loading and unloading
 
@@ -175,7 +199,7 @@ class LoadedModel:
         if not is_plain or not may_run_directly(self.spec):
             return None
         execute = None if first is None else first.execute
-        return None if execute is None else InlineRunner(execute, self._statistics, self._clock)
+        return None if execute is None else inline_runner(execute, self._statistics, self._clock)
 
     def _find_regions_from(self) -> int:
         """From which size on every instance can read an input from a region itself."""
@@ -268,11 +292,18 @@ class LoadedModel:
             tracer = self._responder.tracer
             if tracer is not None and self._inline_runner is not None:
                 self._inline_runner = self._inline_runner.sampled(tracer.sampler)
+        if self._responder.slow is not None:
+            self._responder.slow.instances = self._serving_count()
         self._queue.serve_by(fresh)
 
     def stay_with(self, config: Any) -> None:
         """Undo ``regroup``; ``config`` is the completed configuration message from before."""
         self._backend.regroup(as_backend_sees(self.spec), config)
+
+    @property
+    def uses_gpus(self) -> bool:
+        """As ``Backend.uses_gpus``."""
+        return self._backend.uses_gpus()
 
     @property
     def leaving(self) -> int:
@@ -283,6 +314,14 @@ class LoadedModel:
         """Forget instances that have ended."""
         self._queue.leave(instances)
         self._set.forget(instances)
+
+    @property
+    def instance_states(self) -> dict[str, int]:
+        """How many instances that serve are idle, busy and down."""
+        serving = [i for i in self._instances if i not in self._set.passive]
+        down = sum(not i.is_up for i in serving)
+        idle = sum(i.is_up and i in self._queue.idle for i in serving)
+        return {"idle": idle, "busy": len(serving) - down - idle, "down": down}
 
     @property
     def process_ids(self) -> list[int]:
@@ -327,6 +366,10 @@ class LoadedModel:
         self._statistics.pending += 1
         if queue.idle and not queue.turn_is_set:
             self._scheduler.wake(request)
+
+    def _push_traced(self, tracer: ModelTracer, request: InferRequest) -> None:
+        tracer.begin(request)
+        self._scheduler.push(request)
 
     def reserve(self) -> None:
         """Reserve a place for a request that is still being read: until ``submit_reserved`` or ``release`` is called,
@@ -418,11 +461,15 @@ class LoadedModel:
     def pause(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """Pause a request whose caller does not take its responses; see ``Recipient.pause``."""
         running = self._scheduler.as_run(request)
+        if self._responder.slow is not None:
+            self._responder.slow.paused(running)
         for instance in self._instances:
             instance.pause(running, backpressure_timeout_ms)
 
     def resume(self, request: InferRequest) -> None:
         """Resume a paused request: its caller takes its responses again."""
         running = self._scheduler.as_run(request)
+        if self._responder.slow is not None:
+            self._responder.slow.resumed(running)
         for instance in self._instances:
             instance.resume(running)

@@ -154,12 +154,22 @@ class QueueScheduler:
                 return
             self._responder.statistics.pending -= len(requests)
             instance = idle.pop()
-            if finished := dispatcher.run(instance, Batch(requests), now_ns):
+            batch = Batch(requests)
+            if self.batches:
+                self._count_left(batch)
+            if finished := dispatcher.run(instance, batch, now_ns):
                 # Idle before the responses: a caller's next request may come within them.
                 idle.append(instance)
                 self._responder.settle(finished)
             # An inline instance has used up time, and deadlines may have passed.
             now_ns = monotonic_ns()
+
+    def _count_left(self, batch: Batch) -> None:
+        """Count a batch by why it left the queue."""
+        left = self._responder.statistics.left
+        reason = batch.reason = self.batcher.reason
+        key = reason, batch.rows
+        left[key] = left.get(key, 0) + 1
 
     def _request_turns(self, now_ns: int) -> None:
         """Request turns for the idle instances, if there is a batch to be run now."""
@@ -190,8 +200,11 @@ class QueueScheduler:
         self._responder.statistics.pending -= len(requests)
         self._idle.remove(instance)
         # What is left may be enough for another idle instance.
+        batch = Batch(requests)
+        if self.batches:
+            self._count_left(batch)
         self._request_turns(now_ns)
-        if finished := self.dispatcher.run(instance, Batch(requests), now_ns):
+        if finished := self.dispatcher.run(instance, batch, now_ns):
             self.dispatcher.freed(instance)
             self._responder.settle(finished)
         return True

@@ -248,7 +248,7 @@ class RemoteModelCache(ModelCache):
             copies = Outputs(copies, outputs.parameters)
         spec, rows = self._spec, request.options.rows
         if self._remote.insert(Insertion(key, lambda: pack(copies, spec, rows), size)):
-            self._statistics.cache_miss.add(1, lookup_ns + monotonic_ns() - begun_ns)
+            self._statistics.count_cache_miss(lookup_ns + monotonic_ns() - begun_ns)
 
 
 def model_cache(

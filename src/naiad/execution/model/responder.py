@@ -18,6 +18,7 @@ from naiad.scheduling.admission import RequestBudget
 from naiad.scheduling.queue.ordered_release import OrderedRelease
 from naiad.telemetry.logs.server_log import request_log
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
+from naiad.telemetry.slow.recorder import SlowOfModel
 
 logger = logging.getLogger("naiad")
 
@@ -37,6 +38,7 @@ class ModelResponder:
         in_flight: requests that were admitted or have a reserved place, and have no final response.
         has_more: whether the model is not drained even without a request in flight; None where it always is then.
         tracer: traces some of the requests; None for no traces.
+        slow: looks for slow requests; None where they are not recorded.
     """
 
     __slots__ = (
@@ -48,6 +50,7 @@ class ModelResponder:
         "has_more",
         "in_flight",
         "ordered",
+        "slow",
         "statistics",
         "tracer",
     )
@@ -70,6 +73,7 @@ class ModelResponder:
         self.in_flight = 0
         self.has_more: Callable[[], bool] | None = None
         self.tracer: ModelTracer | None = None
+        self.slow: SlowOfModel | None = None
         self._drained: list[Callable[[], object]] = []
 
     # Admission
@@ -122,6 +126,10 @@ class ModelResponder:
                     self.fail(request, batch.error)
             if self.tracer is not None:
                 self.trace(self.tracer, batch.requests, batch, responded_ns, None, batch.error)
+            if self.slow is not None:
+                self.slow.ran(batch)
+                if batch.requests:
+                    self.slow.responded(batch.requests, batch, batch.rows, batch.reason)
         # After the last response: a model that is drained gets closed.
         self.notify_drained()
 

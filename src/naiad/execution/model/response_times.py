@@ -41,6 +41,8 @@ class ResponseTimes:
         course = self._courses.get(request)
         if course is None:
             course = _OpenResponses(batch.input_ns)
+            if self._statistics.latencies is not None:
+                self._statistics.latencies.first(now_ns - request.received_ns)
             # A request whose only response this is needs no entry.
             if not response.final:
                 self._courses[request] = course

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from time import monotonic_ns
-from typing import Final
+from dataclasses import replace
+from random import getrandbits
+from time import monotonic_ns, time
 
 from naiad.config.spec import ModelSpec
 from naiad.errors import NaiadError
 from naiad.execution.batching.batch import Batch
-from naiad.request import Array, InferRequest
+from naiad.execution.model.request_trace import MAX_ERROR, MAX_ID, OpenTrace
+from naiad.request import Array, InferRequest, TracedOptions
+from naiad.telemetry.metrics.latencies import Latencies
 from naiad.telemetry.tracing.settings_store import Sampler
 from naiad.telemetry.tracing.tensors import BACKEND_OUTPUT, MAX_BYTES, QUEUE_INPUT, TracedTensor, traced_tensors
 from naiad.telemetry.tracing.trace import Trace
@@ -18,23 +21,37 @@ from naiad.telemetry.tracing.w3c import TraceParent, read_parent
 
 logger = logging.getLogger("naiad")
 
-MAX_ID: Final = 1024
-"""Characters of a request's id that its trace has, so that traces that wait for the disk take little memory."""
-
-MAX_ERROR: Final = 1024
-"""Characters of an error that a trace has."""
-
 
 class ModelTracer:
-    """Traces the requests of a model version that ``sampler`` chooses, after their responses."""
+    """Traces the requests of a model version that ``sampler`` chooses, after their responses.
 
-    __slots__ = ("_model", "_spec", "_version", "sampler")
+    Args:
+        chooses_early: requests are chosen before they are queued (``begin``), as their model adds to the traces.
+        latencies: gets the traced requests as exemplars; None for no distributions.
+    """
 
-    def __init__(self, sampler: Sampler, spec: ModelSpec, version: int) -> None:
+    __slots__ = ("_chooses_early", "_latencies", "_model", "_spec", "_version", "sampler")
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        spec: ModelSpec,
+        version: int,
+        chooses_early: bool = False,
+        latencies: Latencies | None = None,
+    ) -> None:
         self.sampler = sampler
+        self._latencies = latencies
+        self._chooses_early = chooses_early
         self._model = spec.name
         self._spec = spec
         self._version = version
+
+    def begin(self, request: InferRequest) -> None:
+        """Choose whether a request that is about to be queued is traced."""
+        number, parent = self._chosen(request)
+        if number:
+            request.options = TracedOptions(request.options, OpenTrace(self.sampler, number, parent))
 
     def trace(
         self,
@@ -61,12 +78,20 @@ class ModelTracer:
         for index, one in enumerate(requests):
             request = one.origin
             begin, row = row, row + request.options.rows
-            number, parent = self._chosen(request)
+            begun = _begun(request) if self._chooses_early else None
+            if begun is not None:
+                number, parent = begun.number, begun.parent
+            elif self._chooses_early:
+                continue
+            else:
+                number, parent = self._chosen(request)
             if not number:
                 continue
             given = None if outputs is None else outputs[index] or {}
             try:
                 times = _timestamps(request, batch, responded_ns, sent_ns, has_run)
+                if begun is not None:
+                    times = iter(begun.with_activities(times))
                 timestamps = tuple(times) if sampler.timestamps else ()
                 tensors = self._tensors(request, _rows(batch, index, begin, row) if given is None else given)
             except Exception:
@@ -74,7 +99,30 @@ class ModelTracer:
                 logger.exception("a trace of model '%s' could not be made", self._model)
                 timestamps, tensors = (), ()
             request_id = request.id[:MAX_ID]
-            sampler.put(Trace(number, self._model, self._version, request_id, timestamps, tensors, parent, failure))
+            trace = Trace(number, self._model, self._version, request_id, timestamps, tensors, parent, failure)
+            if begun is not None:
+                children = tuple(begun.children)
+                trace = replace(trace, children=children, trace_id=begun.trace_id, span_id=begun.span_id)
+            elif sampler.takes_parents:
+                trace = replace(trace, trace_id=parent.trace_id if parent is not None else getrandbits(128) or 1)
+            if trace.trace_id and self._latencies is not None:
+                self._note_exemplar(self._latencies, trace.trace_id, request, batch, responded_ns, has_run)
+            sampler.put(trace)
+
+    @staticmethod
+    def _note_exemplar(
+        latencies: Latencies, trace_id: int, request: InferRequest, batch: Batch, responded_ns: int, has_run: bool
+    ) -> None:
+        begun_ns = batch.start_ns - batch.gather_ns
+        run = batch.input_ns - begun_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns
+        is_whole = has_run and batch.infer_ns and batch.end_ns
+        latencies.exemplar(
+            f"{trace_id:032x}",
+            time(),
+            responded_ns - request.received_ns,
+            begun_ns - request.queued_ns,
+            run if is_whole else (),
+        )
 
     def trace_cached(self, request: InferRequest, outputs: Mapping[str, Array]) -> None:
         """Trace a request that the response cache responded to, without a stage of the model."""
@@ -111,6 +159,20 @@ class ModelTracer:
         wanted = ((name, spec.outputs[name].dtype) for name in request.options.outputs)
         room = MAX_BYTES - sum(t.nbytes for t in found)
         return (*found, *traced_tensors(BACKEND_OUTPUT, outputs, wanted, room))
+
+
+def note_response(request: InferRequest) -> None:
+    """Note a response that is not the last, if the request is traced from its beginning."""
+    begun = _begun(request)
+    if begun is not None:
+        begun.add_activity("INFER_RESPONSE_COMPLETE", monotonic_ns())
+
+
+def _begun(request: InferRequest) -> OpenTrace | None:
+    options = request.options
+    trace = options.trace if type(options) is TracedOptions else None
+    # A call carries the trace of its caller, who ends it.
+    return trace if isinstance(trace, OpenTrace) and not trace.is_call else None
 
 
 def batch_rows(batch: Batch) -> Iterator[Mapping[str, Array]]:

@@ -14,6 +14,7 @@ from naiad.execution.model.accounting import count_one
 from naiad.execution.model.responder import ModelResponder, send_part
 from naiad.execution.model.response_times import ResponseTimes
 from naiad.execution.model.scheduler import Scheduler
+from naiad.execution.model.tracing import note_response
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.request import Array, InferRequest, request_label
 from naiad.worker.ipc.frames import FLAG_FINAL, FLAG_OWN, FLAG_RESCHEDULE
@@ -49,6 +50,9 @@ class WorkerEvents:
         responder.respond_each(batch.requests, outputs)
         if responder.tracer is not None:
             responder.trace(responder.tracer, batch.requests, batch, responded_ns, outputs)
+        if responder.slow is not None:
+            responder.slow.ran(batch)
+            responder.slow.responded(batch.requests, batch, batch.rows, batch.reason)
         responder.notify_drained()
 
     def worker_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
@@ -92,6 +96,7 @@ class WorkerEvents:
             responder.respond(request, {} if response.outputs is None else response.outputs, response.error)
             if responder.tracer is not None:
                 responder.trace(responder.tracer, (request,), batch, responded_ns, (response.outputs,), response.error)
+        self._look_for_slow(request, batch)
         responder.notify_drained()
 
     def _respond_part(self, request: InferRequest, response: Response, batch: Batch) -> None:
@@ -111,21 +116,34 @@ class WorkerEvents:
         elif response.outputs is None and response.error is None:
             # An empty response: nothing is sent.
             return
+        elif responder.tracer is not None:
+            note_response(request)
         send_part(request, response.outputs, response.error, response.final)
         if response.final:
             if responder.tracer is not None:
                 responder.tracer.trace((request,), batch, monotonic_ns(), (response.outputs,), response.error)
+            self._look_for_slow(request, batch)
             responder.notify_drained()
+
+    def _look_for_slow(self, request: InferRequest, batch: Batch) -> None:
+        slow = self._responder.slow
+        if slow is not None:
+            slow.responded((request,), batch, batch.rows, batch.reason)
+
+    def _count_run(self, batch: Batch) -> None:
+        self._responder.count_execution(batch)
+        if self._responder.slow is not None:
+            self._responder.slow.ran(batch)
 
     def worker_finished(self, instance: ProcessInstance, batch: Batch) -> None:
         """An instance is free for the next batch."""
-        self._responder.count_execution(batch)
+        self._count_run(batch)
         self._revive(instance)
         self._scheduler.finished(instance)
 
     def step_finished(self, instance: ModelInstance, batch: Batch) -> None:
         """An instance that responds step by step is free for the next batch."""
-        self._responder.count_execution(batch)
+        self._count_run(batch)
         self._scheduler.finished(instance)
 
     def framework_finished(self, instance: ModelInstance, batches: list[Batch], is_free: bool) -> None:

@@ -28,7 +28,18 @@ from naiad.execution.worker.bls_waits import WaitingCalls
 from naiad.execution.worker.codec.client_memory import OutgoingFrame
 from naiad.execution.worker.codec.writer import BatchWriter
 from naiad.execution.worker.in_flight import InFlightRequests
-from naiad.request import NO_PARAMETERS, Array, InferRequest, Parameters, Recipient, RequestOptions, request_label
+from naiad.request import (
+    NO_PARAMETERS,
+    Array,
+    BatchTimes,
+    InferRequest,
+    Parameters,
+    Recipient,
+    RequestOptions,
+    RequestTrace,
+    TracedOptions,
+    request_label,
+)
 from naiad.scheduling.flow_control import BACKPRESSURE_TIMEOUT_MS
 from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import BY_WIRE
@@ -73,7 +84,7 @@ class Called(NamedTuple):
 class CalledRequest(InferRequest):
     """The request of a call; its responses go to the worker that called."""
 
-    __slots__ = ("_calls", "number", "target")
+    __slots__ = ("_batch", "_calls", "_model", "number", "target")
     # The calling request was admitted and holds its place; refusing its calls would waste the work done for it.
     can_be_refused = False
 
@@ -90,6 +101,18 @@ class CalledRequest(InferRequest):
         self._calls = calls
         self.number = number
         self.target: Recipient = target
+        self._model = target.spec.name
+        self._batch: BatchTimes | None = None
+
+    def joined(self, batch: BatchTimes) -> None:
+        """Note the batch, whose times the trace has."""
+        self._batch = batch
+
+    def end_trace(self, error: NaiadError | None) -> None:
+        """End the trace of a call that is traced."""
+        options = self.options
+        if type(options) is TracedOptions:
+            options.trace.end_call(self, self._model, self.target.version, self._batch, error)
 
     def retarget(self, recipient: Recipient) -> None:
         """Have another version run the request."""
@@ -113,6 +136,7 @@ class BlsCalls:
         open_segment: the bytes of a tensor that lies in a segment of the worker, by number, offset and size.
         send: sends frames to the worker.
         waiting: how many frames wait because the worker does not read.
+        trace_of: the trace of the worker's own request with that number; None when it is not traced.
     """
 
     def __init__(
@@ -122,11 +146,13 @@ class BlsCalls:
         open_segment: Callable[[int, int, int], Array],
         send: Callable[[list[OutgoingFrame]], None],
         waiting: Callable[[], int],
+        trace_of: Callable[[int], RequestTrace | None] = lambda number: None,
     ) -> None:
         self._models = models
         self._open_segment = open_segment
         self._responses = CallResponses(writer, send)
         self._waiting = waiting
+        self._trace_of = trace_of
         self._schemas: dict[int, BlsCallSchema] = {}
         self._running: dict[int, CalledRequest] = {}
         self._held: set[CalledRequest] = set()
@@ -231,6 +257,8 @@ class BlsCalls:
     ) -> None:
         """Send one response; ``outputs`` and ``error`` None: only the end."""
         number = request.number
+        if final:
+            request.end_trace(error)
         # A call that was refused, or whose worker is gone, may still get responses.
         if self._running.get(number) is not request:
             return
@@ -286,7 +314,14 @@ class BlsCalls:
             given.name: _tensor(raw, given, target.spec.name, request_id)
             for given, raw in zip(schema.inputs, raws, strict=True)
         }
-        return CalledRequest(self, number, target, options, inputs, request_id)
+        request = CalledRequest(self, number, target, options, inputs, request_id)
+        # The number is there if the model passed the trace of its request on to the call.
+        caller = self._trace_of(int(head.get("parent", 0)))
+        trace = None if caller is None else caller.begin_call()
+        if trace is not None:
+            request.options = TracedOptions(options, trace)
+            target.note_batches()
+        return request
 
     def _find(self, head: Mapping[str, Any]) -> Target:
         if self._models is None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from naiad.errors import InternalError, NaiadError, UnsupportedError
 from naiad.execution.model_directory import ModelDirectory
 from naiad.execution.worker.metrics import WorkerMetrics
+from naiad.request import RequestTrace
 from naiad.worker.ipc.frames import CATCH_UP
 
 logger = logging.getLogger("naiad")
@@ -67,15 +68,26 @@ class ModelControlRequests:
         return True
 
 
+def _no_trace(number: int) -> RequestTrace | None:
+    return None
+
+
 class ControlRequests:
     """Control requests of one worker.
 
     Args:
         models: serves requests about models.
         metrics: serves requests about metrics.
+        trace_of: the trace of a request that runs, by its number.
     """
 
-    def __init__(self, models: ModelControlRequests, metrics: WorkerMetrics) -> None:
+    def __init__(
+        self,
+        models: ModelControlRequests,
+        metrics: WorkerMetrics,
+        trace_of: Callable[[int], RequestTrace | None] = _no_trace,
+    ) -> None:
+        self._trace_of = trace_of
         self._topics: tuple[Topic, ...] = (models, metrics)
         self._metrics = metrics
 
@@ -105,6 +117,11 @@ class ControlRequests:
     def notify(self, content: Content) -> None:
         """Take a notification."""
         try:
+            if content.get("what") == "trace_activity":
+                trace = self._trace_of(int(content["request"]))
+                if trace is not None:
+                    trace.add_activity(str(content["name"]), int(content["at_ns"]))
+                return
             self._metrics.notify(content)
         except NaiadError as error:
             # A notification has no reply, so the log is the only place for its error.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from naiad.execution.batching.batch import Batch
-from naiad.request import InferRequest
+from naiad.request import InferRequest, RequestTrace, TracedOptions
 from naiad.worker.ipc.frames import FLAG_FINAL
 
 
@@ -134,6 +134,12 @@ class InFlightRequests:
         if final:
             self._slots[index] = None
         return None if request is None or batch is None else (request, batch)
+
+    def trace_of(self, number: int) -> RequestTrace | None:
+        """The trace of an open request; None for one that is not traced."""
+        found = self.find(number, final=False)
+        options = None if found is None else found[0].options
+        return options.trace if type(options) is TracedOptions else None
 
     def _find_left(self, number: int, final: bool) -> tuple[InferRequest, Batch] | None:
         found = self._left.get(number)

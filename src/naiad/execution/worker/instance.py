@@ -151,8 +151,17 @@ class ProcessInstance(ModelInstance):
         self._segments = ServerSegments(self._released.append)
         self._writer = BatchWriter(self._spec)
         self._reader = ResponseReader(self._spec, self._segments.open)
-        self._calls = BlsCalls(self._models, self._writer, self._segments.open, self._send_all, self._sender.waiting)
-        self._control = ControlRequests(ModelControlRequests(self._models), WorkerMetrics(self._metrics))
+        self._calls = BlsCalls(
+            self._models,
+            self._writer,
+            self._segments.open,
+            self._send_all,
+            self._sender.waiting,
+            self._requests.trace_of,
+        )
+        self._control = ControlRequests(
+            ModelControlRequests(self._models), WorkerMetrics(self._metrics), self._requests.trace_of
+        )
         self._readiness = WorkerReadiness(self.name, False)
         self._missed_beats = 0
         # Why this side killed the worker, "" when it did not.

@@ -24,6 +24,7 @@ _HTTP: Final = tuple(
         (r"/v2/repository/.*|/v2/models/[^/]+/routes(?:/.*)?", "model-repository"),
         (r"/v2/(?:system|cuda)sharedmemory.*", "shared-memory"),
         (rf"(?:/v2|{_MODEL})/trace/setting", "trace"),
+        (rf"(?:/v2|{_MODEL})/traces/slow", "trace"),
         (r"/v2/logging", "logging"),
     )
 )

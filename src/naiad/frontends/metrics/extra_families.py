@@ -1,22 +1,62 @@
-"""The metric families that the reference does not have, read from the engine: shadows, memory, load on demand."""
+"""The metric families that the reference does not have, read from the engine and the listeners."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
 
 from naiad.lifecycle.memory.measure import DEVICE
 from naiad.telemetry.metrics import memory
 from naiad.telemetry.metrics import shadow as shadows
+from naiad.telemetry.metrics.exposition import family
+from naiad.telemetry.metrics.load import LoadFigures, busy_ns
 
 if TYPE_CHECKING:
     from naiad.engine.engine import Engine
 
+INSTANCE_STATES: Final = ("idle", "busy", "down")
 
-def own_families(engine: Engine) -> Iterator[str]:
+
+class Port(Protocol):
+    """A listener, as the metrics page shows it."""
+
+    @property
+    def connection_count(self) -> int:
+        """The number of open connections."""
+
+
+def own_families(engine: Engine, ports: Mapping[str, Port], load: LoadFigures) -> Iterator[str]:
     """Each family as text."""
     yield from shadows.blocks(engine.routes.shadows())
     yield from memory.blocks(_memory(engine))
+    yield from _load(engine, load)
+    if engine.slow is not None:
+        watch = engine.slow.watch
+        late = "Seconds that the event loop was late, in turns that were more than 5 ms late"
+        yield family("naiad_loop_late_seconds", "counter", late, [({}, watch.late_ns / 1e9)])
+        yield family("naiad_loop_latest_seconds", "gauge", "The longest of them", [({}, watch.latest_ns / 1e9)])
+    if ports:
+        rows = [({"protocol": protocol}, port.connection_count) for protocol, port in ports.items()]
+        yield family("naiad_connections", "gauge", "Open connections", rows)
+
+
+def _load(engine: Engine, load: LoadFigures) -> Iterator[str]:
+    found = [
+        ({"model": m.name, "version": str(m.version)}, m.statistics, states)
+        for m in engine.loaded_models()
+        if (states := m.instance_states)
+    ]
+    if not found:
+        return
+    counts = [
+        ({**labels, "state": state}, states.get(state, 0)) for labels, _, states in found for state in INSTANCE_STATES
+    ]
+    yield family("naiad_instances", "gauge", "Instances of a model, by what they do now", counts)
+    busy = [(labels, busy_ns(statistics) / 1e9) for labels, statistics, _ in found]
+    yield family("naiad_instance_busy_seconds", "counter", "Seconds that instances ran, all together", busy)
+    loads = [(labels, load.read(statistics, sum(states.values()))) for labels, statistics, states in found]
+    help = "Share of its instances' time that a model uses, and batches that wait for an instance; 1 is all it can do"
+    yield family("naiad_load", "gauge", help, loads)
 
 
 def _memory(engine: Engine) -> memory.MemoryFigures:

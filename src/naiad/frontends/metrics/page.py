@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from naiad.engine.engine import Engine
 from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import TEXT, send_wrong_method
-from naiad.frontends.metrics.extra_families import own_families
+from naiad.frontends.metrics.extra_families import Port, own_families
+from naiad.frontends.metrics.gpu_families import gpu_families, gpu_uuid
+from naiad.gpus.figures import GpuFigures
+from naiad.gpus.pinned import POOL
+from naiad.telemetry.metrics import openmetrics
 from naiad.telemetry.metrics.custom import CustomMetrics
+from naiad.telemetry.metrics.load import LoadFigures
 from naiad.telemetry.metrics.page import CONTENT_TYPE, InFlight, ModelSeries, PageSettings, render
 from naiad.telemetry.metrics.server_statistics import CacheFigures
 from naiad.wire.http1.head import RequestHead
@@ -15,7 +22,9 @@ from naiad.wire.http1.head import RequestHead
 class MetricsApplication:
     """Answers the requests of the metrics port from the engine's own counters, which it reads at each scrape.
 
-    ``custom`` holds the metrics of the models themselves, ``cache`` the figures of the response cache.
+    ``custom`` holds the metrics of the models themselves, ``cache`` the figures of the response cache, ``gpus`` those
+    of the GPUs, ``pinned_bytes`` is the most pinned memory for copies to them, ``ports`` the listeners by their
+    protocols.
     """
 
     def __init__(
@@ -24,25 +33,46 @@ class MetricsApplication:
         settings: PageSettings,
         custom: CustomMetrics | None = None,
         cache: CacheFigures | None = None,
+        gpus: GpuFigures | None = None,
+        pinned_bytes: int = 0,
+        ports: Mapping[str, Port] | None = None,
     ) -> None:
+        self._ports = {} if ports is None else ports
+        self._load = LoadFigures()
         self._engine = engine
         self._custom = custom
         self._cache = cache
+        self._gpus = gpus
+        self._pinned_bytes = pinned_bytes
         self._settings = settings
 
     def __call__(self, head: RequestHead) -> Handler:
         if head.method != "GET":
             return _method_not_allowed
-        return self._scrape if head.target in ("/metrics", "/metrics/") else _nothing_here
+        if head.target not in ("/metrics", "/metrics/"):
+            return _nothing_here
+        accept = head.headers.get("accept", "")
+        return self._scrape_openmetrics if openmetrics.wants_openmetrics(accept) else self._scrape
 
     def _scrape(self, exchange: Exchange, body: Body) -> None:
         exchange.send_status(200, CONTENT_TYPE, self.page())
 
-    def page(self) -> bytes:
-        """The page as it is now."""
+    def _scrape_openmetrics(self, exchange: Exchange, body: Body) -> None:
+        exchange.send_status(200, openmetrics.CONTENT_TYPE, self.page(exemplars=True))
+
+    def page(self, exemplars: bool = False) -> bytes:
+        """The page as it is now, with ``exemplars`` as OpenMetrics."""
         cached = self._cache is not None
         series = [
-            ModelSeries(m.name, m.version, m.spec.metric_tags, m.statistics, cached and m.spec.is_cached, m.namespace)
+            ModelSeries(
+                m.name,
+                m.version,
+                m.spec.metric_tags,
+                m.statistics,
+                cached and m.spec.is_cached,
+                m.namespace,
+                gpu_uuid=gpu_uuid(m.spec),
+            )
             for m in self._engine.loaded_models()
         ]
         budget = self._engine.budget
@@ -52,8 +82,18 @@ class MetricsApplication:
             custom=self._custom,
             cache=self._cache,
             in_flight=InFlight(budget.requests, budget.bytes, budget.refused, budget.cancelled.by_reason),
-            more=own_families(self._engine),
+            pinned=self._pinned(),
+            more=(
+                *own_families(self._engine, self._ports, self._load),
+                *gpu_families(() if self._gpus is None else self._gpus.samples),
+            ),
+            exemplars=exemplars,
         )
+
+    def _pinned(self) -> tuple[int, int]:
+        """The pinned memory of this process; none without a GPU."""
+        has_gpus = self._gpus is not None and bool(self._gpus.samples)
+        return (self._pinned_bytes, POOL.used_bytes) if has_gpus else (0, 0)
 
 
 def _nothing_here(exchange: Exchange, body: Body) -> None:

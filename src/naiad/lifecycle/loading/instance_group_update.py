@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from naiad.config.resolve import finish, prepare
+from naiad.config.resolve import finish, prepare, use_gpus
 from naiad.config.spec import ModelSpec
 from naiad.errors import InternalError, NaiadError, UnavailableError
 from naiad.execution.instances.model_instance import ModelInstance
@@ -183,7 +183,15 @@ def _regrouped(
     version: VersionEntry, model: LoadedModel, found: Candidate, settings: LoadSettings
 ) -> tuple[Any, ModelSpec]:
     """The completed configuration of a version with the groups of ``found``; errors as ``_read``."""
-    written = prepare(found.source, version.version, read=found.read, gpu_fallback=settings.gpu_fallback)
+    written = prepare(
+        found.source,
+        version.version,
+        read=found.read,
+        gpu_fallback=settings.gpu_fallback,
+        gpus=settings.gpus.usable,
+    )
+    if written.gpus.ids and model.uses_gpus:
+        use_gpus(written)
     # From the completed configuration: the backend is not asked to complete it again.
     config = type(version.config)()
     config.CopyFrom(version.config)

@@ -21,7 +21,7 @@ from naiad.config.backend_view import as_backend_sees
 from naiad.config.freeze import instance_group
 from naiad.config.labels import with_labels
 from naiad.config.read import ReadConfig
-from naiad.config.resolve import PreparedConfig, finish, prepare, remarks
+from naiad.config.resolve import PreparedConfig, finish, prepare, remarks, use_gpus
 from naiad.config.sequence import run_spec, with_initial_states
 from naiad.config.source import ModelSource
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
@@ -34,6 +34,7 @@ from naiad.execution.model.remote_cache import SharedCache
 from naiad.execution.model_directory import ModelDirectory
 from naiad.execution.sequence.model import SequenceModel
 from naiad.execution.worker.shared_process import SharedProcesses
+from naiad.gpus.access import ANY_GPU, GpuAccess
 from naiad.lifecycle.loading.accelerator_check import check_accelerators, without_accelerators
 from naiad.lifecycle.loading.custom_batching_file import load_strategy
 from naiad.lifecycle.loading.finder import Finder
@@ -63,6 +64,8 @@ class LoadSettings:
         limits: the resources that instances share; None where they share none.
         auto_warmup: warms up models whose configuration has no warm-up.
         gpu_fallback: serves models on the processor whose configuration asks for a GPU, where there is none.
+        gpus: those that models may use, and how full one may be.
+        pinned_bytes: the most pinned memory for copies to GPUs.
         agents: finds repository agents.
         policies: where instances run.
         checks_accelerators: measures models with accelerators against themselves without.
@@ -80,6 +83,8 @@ class LoadSettings:
     limits: RateLimits | None = None
     auto_warmup: bool = False
     gpu_fallback: bool = False
+    gpus: GpuAccess = ANY_GPU
+    pinned_bytes: int = 1 << 28
     agents: AgentDirectory = field(default_factory=AgentDirectory)
     policies: HostPolicies = NO_POLICIES
     checks_accelerators: bool = False
@@ -249,7 +254,7 @@ def start_backend(
         NaiadError: the configuration is wrong or does not fit the model, or the model cannot be loaded.
     """
     try:
-        prepared = prepare(source, version, read=read, gpu_fallback=settings.gpu_fallback)
+        prepared = prepare(source, version, read=read, gpu_fallback=settings.gpu_fallback, gpus=settings.gpus.usable)
     except PermissionError as error:
         raise unreadable(source.name, Path(error.filename or source.versions[version]), error) from error
     check_readable(source.name, prepared.model_path)
@@ -261,6 +266,7 @@ def start_backend(
         backend_config=settings.backend_settings(registry.settings_name(prepared.backend)),
         cores=settings.usable_cores,
         policies=settings.policies,
+        pinned_bytes=settings.pinned_bytes,
     )
     # A configuration without groups gets one, as ``normalize`` says.
     groups = tuple(instance_group(group) for group in prepared.config.instance_group)
@@ -282,15 +288,29 @@ def start_backend(
     return prepared, backend, spec
 
 
+def _gpus(spec: ModelSpec) -> set[int]:
+    return {gpu for group in spec.instance_groups for gpu in group.gpus}
+
+
 def _started(
     backend: Backend, source: ModelSource, version: int, prepared: PreparedConfig, settings: LoadSettings
 ) -> ModelSpec:
+    uses_gpus = bool(prepared.gpus.ids) and backend.uses_gpus()
+    if uses_gpus:
+        use_gpus(prepared)
     if settings.auto_complete:
         backend.complete(prepared.config)
     spec = with_labels(finish(prepared), source.folder(version), prepared.origin)
+    if prepared.gpus.ids and not uses_gpus:
+        logger.info(
+            "model '%s' runs on the processor: the backend '%s', as it is installed, uses no GPU of this machine",
+            source.name,
+            prepared.backend,
+        )
     for remark in (*remarks(prepared), *settings.policies.remarks(source.name, spec.instance_groups)):
         logger.warning("%s", remark)
     settings.policies.check(source.name, spec.instance_groups)
+    settings.gpus.check_room(source.name, _gpus(spec))
     spec = with_initial_states(spec, source.folder(version), prepared.origin)
     backend.config = prepared.config
     backend.start(as_backend_sees(run_spec(spec)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -13,6 +13,7 @@ from typing import Final
 from naiad.errors import ModelLoadError, first_line
 from naiad.repository.agents.call import Agent
 from naiad.repository.agents.checksum import ChecksumAgent
+from naiad.repository.agents.mirror import AgentMirror
 
 logger = logging.getLogger("naiad")
 
@@ -29,10 +30,12 @@ class AgentDirectory:
     """Finds agents by name: built in, offered by an installed package, or a file in ``directory``.
 
     ``limit_s`` is ``--repoagent-timeout-secs``: the seconds that each action of an agent may take, 0 for any number.
+    ``mirror`` is where the agent ``mlflow`` fetches models to.
     """
 
     directory: Path = Path("/opt/tritonserver/repoagents")
     limit_s: float = 0
+    mirror: AgentMirror = field(default_factory=AgentMirror)
 
     def create(self, name: str) -> Agent:
         """A new agent.
@@ -40,12 +43,21 @@ class AgentDirectory:
         Raises:
             ModelLoadError: there is no agent of that name, or it cannot be created.
         """
-        kind = _BUILT_IN.get(name) or self._offered(name) or self._in_file(name)
+        kind = self._built_in().get(name) or self._offered(name) or self._in_file(name)
         try:
             agent: Agent = kind()
         except Exception as error:
             raise _unusable(name, error) from error
         return agent
+
+    def _built_in(self) -> Mapping[str, Callable[[], Agent]]:
+        return {"checksum": ChecksumAgent, "mlflow": self._mlflow}
+
+    def _mlflow(self) -> Agent:
+        # Imported here: few models come from MLflow.
+        from naiad.repository.agents.mlflow import MlflowAgent
+
+        return MlflowAgent(self.mirror.open())
 
     @staticmethod
     def _offered(name: str) -> Callable[[], Agent] | None:
@@ -66,9 +78,9 @@ class AgentDirectory:
         file = self.directory / name / AGENT_FILE
         if not file.is_file():
             raise ModelLoadError(
-                f"there is no repository agent '{name}': it is none of {sorted(_BUILT_IN)}, no installed package "
-                f"offers it as an entry point in '{ENTRY_POINTS}', and there is no file '{name}/{AGENT_FILE}' in the "
-                "folder of --repoagent-directory"
+                f"there is no repository agent '{name}': it is none of {sorted(self._built_in())}, no installed "
+                f"package offers it as an entry point in '{ENTRY_POINTS}', and there is no file '{name}/{AGENT_FILE}' "
+                "in the folder of --repoagent-directory"
             )
         try:
             kind: Callable[[], Agent] = getattr(_run(name, file), AGENT_CLASS)
@@ -90,6 +102,3 @@ def _run(name: str, file: Path) -> ModuleType:
 def _unusable(name: str, error: Exception) -> ModelLoadError:
     logger.error("the repository agent '%s' cannot be used", name, exc_info=error)
     return ModelLoadError(f"the repository agent '{name}' cannot be used: {type(error).__name__}: {first_line(error)}")
-
-
-_BUILT_IN: Final[Mapping[str, Callable[[], Agent]]] = {"checksum": ChecksumAgent}

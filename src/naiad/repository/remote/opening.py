@@ -75,7 +75,7 @@ def open_repository(uri: RemoteUri, mirrors: Mirrors, may_be_model: bool = False
     mirror = mirrors.of(uri.scheme)
     # Imported by scheme: a server pays for the stores that it uses.
     if uri.scheme in MLFLOW:
-        from naiad.repository.remote.mlflow import MlflowRepository
+        from naiad.repository.remote.mlflow_repository import MlflowRepository
 
         return MlflowRepository(uri, mirror)
     if uri.scheme in CLOUD:

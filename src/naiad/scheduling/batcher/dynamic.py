@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 from naiad.config.spec import BatchingSpec
 from naiad.request import InferRequest
@@ -23,6 +23,17 @@ class Decision(NamedTuple):
 
 
 NOTHING = Decision([])
+
+FULL: Final = "full"
+"""The batch could not grow any more: it had all its rows, or the next request could not join it."""
+PREFERRED: Final = "preferred_size"
+"""It had a preferred size."""
+DELAY: Final = "delay"
+"""Its oldest request had waited for ``max_queue_delay_microseconds``."""
+IDLE: Final = "idle_instance"
+"""Without a delay, an idle instance takes what is there."""
+REASONS: Final = (FULL, PREFERRED, DELAY, IDLE)
+"""Why a batch left its queue."""
 
 
 class Queue(Protocol):
@@ -44,6 +55,10 @@ class Queue(Protocol):
 
 class Batcher(Protocol):
     """A queue that decides what an idle instance runs next."""
+
+    @property
+    def reason(self) -> str:
+        """Why the last batch left, one of ``REASONS``; "" where requests run one by one."""
 
     def push(self, request: InferRequest) -> None:
         """Queue a request."""
@@ -70,6 +85,7 @@ class SingleBatcher:
     """The default scheduler: requests run one by one, in the order of their queue."""
 
     __slots__ = ("_queue",)
+    reason: ClassVar[str] = ""
 
     def __init__(self, queue: Queue | None = None) -> None:
         self._queue: Queue = deque() if queue is None else queue
@@ -104,7 +120,7 @@ class DynamicBatcher:
     ``queue`` has the order of service, by default that of arrival.
     """
 
-    __slots__ = ("_delay_ns", "_in_order", "_largest", "_max_rows", "_preferred", "_queue")
+    __slots__ = ("_delay_ns", "_in_order", "_largest", "_max_rows", "_preferred", "_queue", "reason")
 
     def __init__(self, batching: BatchingSpec, max_batch_size: int, queue: Queue | None = None) -> None:
         self._queue: Queue = deque() if queue is None else queue
@@ -114,6 +130,7 @@ class DynamicBatcher:
         self._preferred = frozenset(batching.preferred_batch_sizes)
         self._largest = max(self._preferred, default=max_batch_size)
         self._delay_ns = batching.max_queue_delay_ns
+        self.reason = ""
 
     def push(self, request: InferRequest) -> None:
         self._queue.append(request)
@@ -143,14 +160,18 @@ class DynamicBatcher:
         count, rows, best, full = self._walk()
         # Without a delay nothing waits for a preferred size: the largest one in the queue runs, else everything.
         if not self._delay_ns:
+            self.reason = PREFERRED if best else FULL if full or rows >= self._largest else IDLE
             return best or count, 0
         late_ns = self._oldest_ns(count) + self._delay_ns
         if now_ns >= late_ns:
             # All requests that may run together, whatever the preferred sizes.
+            self.reason = DELAY
             return count, 0
         if best:
+            self.reason = PREFERRED
             return best, 0
         if full or rows >= self._largest:
+            self.reason = FULL
             return count, 0
         return 0, late_ns
 

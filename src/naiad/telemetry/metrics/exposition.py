@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 _IN_A_LABEL = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _IN_A_HELP = str.maketrans({"\\": r"\\", "\n": r"\n"})
@@ -29,3 +29,9 @@ def number_text(value: float) -> str:
 def help_text(description: str) -> str:
     """A description, escaped for a ``# HELP`` line."""
     return description.translate(_IN_A_HELP)
+
+
+def family(name: str, kind: str, help_line: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> str:
+    """A family with its samples: their labels and values."""
+    lines = "".join(f"{name}{braced(label_text(labels))} {value}\n" for labels, value in samples)
+    return f"# HELP {name} {help_line}\n# TYPE {name} {kind}\n{lines}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from naiad.telemetry.metrics.exposition import braced, label_text
+from naiad.telemetry.metrics.exposition import family
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class MemoryFigures:
 def blocks(figures: MemoryFigures) -> Iterator[str]:
     """The families in the text exposition format."""
     if figures.held:
-        yield _family("naiad_model_memory_bytes", "gauge", "Memory of a model version, measured", figures.held)
+        yield family("naiad_model_memory_bytes", "gauge", "Memory of a model version, measured", figures.held)
     if figures.budget_bytes:
         yield _one("naiad_model_memory_budget_bytes", "gauge", "Memory that models may hold", figures.budget_bytes)
         yield _one("naiad_model_memory_used_bytes", "gauge", "Memory that counts towards it", figures.used_bytes)
     if figures.evictions is not None:
         counts = [({"reason": reason}, figures.evictions.get(reason, 0)) for reason in ("memory", "idle")]
-        yield _family("naiad_model_evictions", "counter", "Models unloaded by the server itself", counts)
+        yield family("naiad_model_evictions", "counter", "Models unloaded by the server itself", counts)
     if figures.demand is not None:
         loads, waiting = figures.demand
         yield _one("naiad_model_demand_loads", "counter", "Loads that requests have asked for", loads)
@@ -44,9 +44,4 @@ def blocks(figures: MemoryFigures) -> Iterator[str]:
 
 
 def _one(name: str, kind: str, help_line: str, value: int) -> str:
-    return _family(name, kind, help_line, [({}, value)])
-
-
-def _family(name: str, kind: str, help_line: str, samples: Iterable[tuple[Mapping[str, str], int]]) -> str:
-    lines = "".join(f"{name}{braced(label_text(labels))} {value}\n" for labels, value in samples)
-    return f"# HELP {name} {help_line}\n# TYPE {name} {kind}\n{lines}"
+    return family(name, kind, help_line, [({}, value)])

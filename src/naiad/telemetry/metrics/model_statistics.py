@@ -6,7 +6,10 @@ Source: protocol extension "statistics". All durations are nanoseconds.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from naiad.telemetry.metrics.latencies import Latencies
 
 FAILURE_REASONS = ("OTHER", "REJECTED", "CANCELED", "BACKEND")
 
@@ -71,7 +74,8 @@ class ResponseStatistics:
         self.cancel.add(1, ns)
 
 
-@dataclass(slots=True)
+# Compared by identity, so that figures can be kept for it; nothing else refers to them.
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class ModelStatistics:
     """Counters of one model version since it was loaded.
 
@@ -79,7 +83,8 @@ class ModelStatistics:
     ``execution_count`` counts runs of the model; the ``compute_*`` durations count once per request of a batch, as the
     protocol defines them, and ``batches`` once per run. ``responses`` counts the responses of a decoupled model by
     their places. ``pending`` is the number of requests in the queue now, and ``memory_bytes`` the memory of the version
-    at its last measurement.
+    at its last measurement. ``left`` counts the batches of a model with dynamic batching by the reason for which they
+    left the queue, and their rows. ``latencies`` has the distributions of the durations; None where they are not kept.
     """
 
     success: Duration = field(default_factory=Duration)
@@ -99,11 +104,15 @@ class ModelStatistics:
     memory_bytes: int = 0
     batches: dict[int, BatchStatistics] = field(default_factory=dict)
     responses: list[ResponseStatistics] = field(default_factory=list)
+    left: dict[tuple[str, int], int] = field(default_factory=dict)
+    latencies: Latencies | None = None
 
     def count_failure(self, reason: str, ns: int) -> None:
         """A request that failed after ``ns``; ``reason`` is one of ``FAILURE_REASONS``."""
         self.failures[reason] += 1
         self.failure.add(1, ns)
+        if self.latencies is not None:
+            self.latencies.failed(ns)
 
     def count_execution(self, rows: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
         """One run of the model over ``rows`` batch items."""
@@ -154,12 +163,22 @@ class ModelStatistics:
         ):
             duration.count += 1
             duration.ns += ns
+        if self.latencies is not None:
+            self.latencies.one(request_ns, queue_ns, input_ns, infer_ns, output_ns)
 
     def count_cache_hit(self, request_ns: int, queue_ns: int, lookup_ns: int) -> None:
         """A request with a response from the cache: a success, and no inference."""
         self.success.add(1, request_ns)
         self.queue.add(1, queue_ns)
         self.cache_hit.add(1, lookup_ns)
+        if self.latencies is not None:
+            self.latencies.cached(request_ns, queue_ns, lookup_ns)
+
+    def count_cache_miss(self, ns: int) -> None:
+        """A response that was looked up in vain and put into the cache; ``ns`` is the time of both."""
+        self.cache_miss.add(1, ns)
+        if self.latencies is not None:
+            self.latencies.missed(ns)
 
     def count_singles(self, requests: int, rows: int, request_ns: int, queue_ns: int, infer_ns: int) -> None:
         """``requests`` requests of ``rows`` items, each executed by a run of its own; the times are sums over all."""

@@ -11,10 +11,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from naiad.telemetry.metrics.batch_families import batch_blocks
 from naiad.telemetry.metrics.custom import CustomMetrics, Family
 from naiad.telemetry.metrics.exposition import braced, help_text, label_text
 from naiad.telemetry.metrics.host import HOST, MachineFigures
+from naiad.telemetry.metrics.latencies import NO_DISTRIBUTIONS, Latencies, LatencySettings
+from naiad.telemetry.metrics.latency_families import latency_blocks
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
+from naiad.telemetry.metrics.openmetrics import as_openmetrics
 from naiad.telemetry.metrics.server_statistics import CacheFigures
 from naiad.version import __version__
 
@@ -32,6 +36,7 @@ class ModelSeries:
 
     ``is_cached``: its responses may come from the response cache.
     ``namespace`` is that of the model with ``--model-namespacing``.
+    ``gpu_uuid`` is the GPU of all its instances, "" where they are on several or on none.
     """
 
     model: str
@@ -40,6 +45,7 @@ class ModelSeries:
     statistics: ModelStatistics
     is_cached: bool = False
     namespace: str = ""
+    gpu_uuid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +173,13 @@ class PageSettings:
         cpu: whether the machine's load and memory are shown (``--allow-cpu-metrics``).
         latencies: whether the duration counters are shown (``--metrics-config counter_latencies``).
         interval_ms: how long a figure of the machine is cached before it is read again.
+        distributions: which summaries and histograms of latencies are shown.
     """
 
     cpu: bool = True
     latencies: bool = True
     interval_ms: int = 2000
+    distributions: LatencySettings = NO_DISTRIBUTIONS
 
 
 def render(
@@ -183,8 +191,10 @@ def render(
     cache: CacheFigures | None = None,
     in_flight: InFlight | None = None,
     more: Iterable[str] = (),
+    pinned: tuple[int, int] = (0, 0),
+    exemplars: bool = False,
 ) -> bytes:
-    """The whole page as UTF-8 text of ``CONTENT_TYPE``.
+    """The whole page as UTF-8 text of ``CONTENT_TYPE``, or with ``exemplars`` of ``openmetrics.CONTENT_TYPE``.
 
     Args:
         series: the model versions that are loaded; a version has all its series from the start.
@@ -194,12 +204,21 @@ def render(
         cache: the figures of the response cache.
         in_flight: the requests in flight and the refused ones.
         more: further families, each as its final text.
+        pinned: the bytes of pinned memory that may be used, and that are used.
     """
     # It is iterated twice.
     series = list(series)
     shown = [(_model_labels(item), item.statistics) for item in series]
     cached = [(_model_labels(item), item.statistics) for item in series if item.is_cached]
-    blocks = [*_model_blocks(shown, settings.latencies), *more, *_process_blocks(host), *_pinned_blocks()]
+    latencies = latency_blocks(_distributions(shown), _distributions(cached), settings.distributions, exemplars)
+    blocks = [
+        *_model_blocks(shown, settings.latencies),
+        *latencies,
+        *batch_blocks(shown),
+        *more,
+        *_process_blocks(host),
+        *_pinned_blocks(pinned),
+    ]
     if cached:
         blocks += [_family_block(family, cached) for family in _CACHED]
     if cache is not None:
@@ -211,7 +230,12 @@ def render(
     if custom is not None:
         blocks += [_custom_block(family) for family in custom.families.values() if family.metrics]
     # A model may put characters into labels that UTF-8 cannot encode: they must not cost the whole page.
-    return "".join(blocks).encode("utf-8", "backslashreplace")
+    text = "".join(blocks)
+    return (as_openmetrics(text) if exemplars else text).encode("utf-8", "backslashreplace")
+
+
+def _distributions(shown: Sequence[tuple[Labels, ModelStatistics]]) -> list[tuple[Labels, Latencies]]:
+    return [(labels, statistics.latencies) for labels, statistics in shown if statistics.latencies is not None]
 
 
 def _model_blocks(shown: Sequence[tuple[Labels, ModelStatistics]], latencies: bool) -> Iterator[str]:
@@ -260,10 +284,11 @@ def _machine_blocks(host: MachineFigures, interval_ms: int) -> Iterator[str]:
     yield _block("nv_cpu_memory_used_bytes", "gauge", "Memory of the machine in use", [("", sample.memory_used_bytes)])
 
 
-def _pinned_blocks() -> Iterator[str]:
-    """Memory for copies to GPUs, always 0: dashboards for the reference look for the families."""
-    yield _block("nv_pinned_memory_pool_total_bytes", "gauge", "Pinned memory pool total memory size", [("", 0)])
-    yield _block("nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory pool used memory size", [("", 0)])
+def _pinned_blocks(found: tuple[int, int]) -> Iterator[str]:
+    """Memory for copies to GPUs, 0 without one: dashboards for the reference look for the families."""
+    total, used = found
+    yield _block("nv_pinned_memory_pool_total_bytes", "gauge", "Pinned memory pool total memory size", [("", total)])
+    yield _block("nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory pool used memory size", [("", used)])
 
 
 def _process_blocks(host: MachineFigures) -> Iterator[str]:
@@ -298,7 +323,8 @@ def _model_labels(item: ModelSeries) -> Labels:
     # The reference puts "_" before tags, too; no tag can then replace a label of the server.
     tags = {"_" + _NOT_IN_A_NAME.sub("_", key): value for key, value in item.tags.items()}
     namespace = {"namespace": item.namespace} if item.namespace else {}
-    return {**tags, "model": item.model, **namespace, "version": str(item.version)}
+    gpu = {"gpu_uuid": item.gpu_uuid} if item.gpu_uuid else {}
+    return {**tags, **gpu, "model": item.model, **namespace, "version": str(item.version)}
 
 
 def _written(labels: Labels) -> str:

@@ -21,7 +21,8 @@ class Trace:
         parent: the caller's span that this trace continues; None without one.
         error: the error of a failed request, else "".
         parent_id: the id of the trace of the ensemble that it is part of, 0 for none.
-        children: the traces of the steps of an ensemble.
+        children: the traces of the steps of an ensemble, or of the calls of a model.
+        trace_id, span_id: of the span of the model's run, where they were chosen before; else 0.
     """
 
     id: int
@@ -34,6 +35,8 @@ class Trace:
     error: str = ""
     parent_id: int = 0
     children: tuple[Trace, ...] = ()
+    trace_id: int = 0
+    span_id: int = 0
 
     @property
     def tensor_bytes(self) -> int:

@@ -46,3 +46,9 @@ def read_parent(headers: Mapping[str, str]) -> TraceParent | None:
         return None
     state = headers.get(TRACESTATE, "")
     return TraceParent(trace_id, span_id, int(found[4], 16), state if len(state) <= MAX_STATE else "")
+
+
+def context_text(trace_id: int, span_id: int, state: str = "") -> dict[str, str]:
+    """The headers with which another service continues a trace that is recorded."""
+    headers = {TRACEPARENT: f"00-{trace_id:032x}-{span_id:016x}-01"}
+    return headers | {TRACESTATE: state} if state else headers

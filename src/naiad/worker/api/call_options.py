@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from enum import IntEnum
+from operator import index
 from typing import Any
 
+from ..ipc.errors import TritonModelException
 from ..ipc.schemas import CorrelationId
+from .control import notify
 
 
 class MemoryType(IntEnum):
@@ -36,12 +40,26 @@ class InferenceTrace:
     __slots__ = ("_context", "_parent")
 
     def __init__(self) -> None:
-        self._context = ""
+        self._context: str | None = None
         self._parent = 0
 
     def get_context(self) -> str | None:
         """The context for OpenTelemetry as JSON, None without one."""
         return self._context or None
+
+    def report_activity(self, name: str, at_ns: int | None = None) -> None:
+        """Add a point of time to the trace; ``X_START`` and ``X_END`` together are a span ``X`` for OpenTelemetry.
+
+        Nothing happens for a request that is not traced. ``at_ns`` is of ``time.monotonic_ns``, by default now.
+
+        Raises:
+            TritonModelException: the name is empty, or no text.
+        """
+        if not isinstance(name, str) or not name:
+            raise TritonModelException(f"report_activity: the name of an activity must be a text, found {name!r}")
+        if self._context is not None:
+            at_ns = time.monotonic_ns() if at_ns is None else index(at_ns)
+            notify("trace_activity", request=self._parent, name=name, at_ns=at_ns)
 
 
 class BlsCallOptions:

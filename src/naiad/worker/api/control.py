@@ -17,7 +17,8 @@ what                   more                                                     
 ====================== ======================================================================= =======================
 
 ``NOTIFICATION`` frames: ``metric_increment`` (``metric``, ``by``), ``metric_set`` (``metric``, ``to``),
-``metric_observe`` (``metric``, ``value``), ``metric_delete`` (``metric``) and ``metric_family_delete`` (``family``).
+``metric_observe`` (``metric``, ``value``), ``metric_delete`` (``metric``) and ``metric_family_delete`` (``family``);
+``trace_activity`` (``request``, ``name``, ``at_ns``) adds to the trace of a request that runs.
 
 The worker numbers its families and metrics from 1, each kind on its own. A family of the same name and kind as an
 existing one shares it, a metric of the same labels too. What a worker has not deleted when it ends is deleted with it.

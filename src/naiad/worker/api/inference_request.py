@@ -156,7 +156,7 @@ class InferenceRequest:
         if self._options is not None:
             return self._options.trace
         trace = InferenceTrace()
-        trace._context = self._schema.trace if self._schema else ""
+        trace._context = self._schema.trace if self._schema else None
         trace._parent = self._number
         return trace
 

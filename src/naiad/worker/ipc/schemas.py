@@ -63,7 +63,8 @@ class Schema:
         self.timeout_us: int = content.get("timeout_us", 0)
         self.flags: int = content.get("flags", 0)
         self.correlation_id: CorrelationId = content.get("correlation_id", 0)
-        self.trace: str = content.get("trace") or ""
+        # None where the request is not traced, "" where its trace has no context.
+        self.trace: str | None = content.get("trace")
         self.decoupled = bool(content.get("decoupled", False))
 
 

@@ -14,7 +14,7 @@ from naiad.execution.batching.reshape import as_model_sees
 from naiad.execution.batching.step_row import StepFacts
 from naiad.execution.worker.codec.client_memory import OutgoingFrame, WorkerRegions
 from naiad.execution.worker.codec.uniform import Uniform, step_facts, step_schema, uniform_schema
-from naiad.request import Array, InferRequest, RequestOptions
+from naiad.request import Array, InferRequest, RequestOptions, TracedOptions
 from naiad.shared_memory.region import RegionPart
 from naiad.shared_memory.tensor_ref import RegionTensor
 from naiad.tensor.packed_bytes import serialised
@@ -185,6 +185,7 @@ class BatchWriter:
         options = request.options
         tensors = [(self._spec.inputs[name], array.shape) for name, array in request.inputs.items()]
         inputs = [[t.name, t.dtype.wire, as_model_sees(shape, t, self._spec)] for t, shape in tensors]
+        trace = options.trace if type(options) is TracedOptions else None
         described = {
             "inputs": inputs,
             "outputs": options.outputs,
@@ -192,7 +193,7 @@ class BatchWriter:
             "timeout_us": options.timeout_us,
             "flags": options.flags,
             "correlation_id": options.correlation_id,
-            "trace": None,
+            "trace": None if trace is None else trace.context,
             "decoupled": self._spec.decoupled,
         }
         if options.regions is not None and is_placed:

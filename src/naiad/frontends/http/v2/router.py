@@ -94,6 +94,7 @@ ROUTES: tuple[Route, ...] = (
     make_route("POST", "/v2/logging", settings.change_log),
     make_route("GET", f"(?:/v2|{_NAME_ONLY})/trace/setting", settings.show_trace),
     make_route("POST", f"(?:/v2|{_NAME_ONLY})/trace/setting", settings.change_trace),
+    make_route("GET", f"(?:/v2|{_NAME_ONLY})/traces/slow", settings.show_slow),
     make_route("GET", r"/openapi\.json", describe),
 )
 

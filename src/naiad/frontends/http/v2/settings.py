@@ -62,6 +62,11 @@ def change_trace(engine: Engine, model: str, version: str | None) -> Handler:
     return json_handler(make_content)
 
 
+def show_slow(engine: Engine, model: str, version: str | None) -> Handler:
+    """Handler that answers with the slow requests of a model, or of all."""
+    return json_handler(lambda body: engine.slow_requests(model))
+
+
 def _trace_texts(settings: Mapping[str, Any]) -> dict[str, Sequence[str] | None]:
     """The settings as lists of texts; None for null, which clears a setting."""
     return {name: None if value is None else _checked_texts(name, value) for name, value in settings.items()}

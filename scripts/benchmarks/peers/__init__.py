@@ -1,0 +1,1 @@
+"""Other inference servers on the same networks: environments, their applications, and the load."""

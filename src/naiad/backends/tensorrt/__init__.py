@@ -1,0 +1,1 @@
+"""Plans of TensorRT: engines that were built for one kind of GPU."""

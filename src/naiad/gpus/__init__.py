@@ -1,0 +1,1 @@
+"""The NVIDIA GPUs of this machine: which there are, which models may use, and their figures."""

@@ -1,0 +1,46 @@
+"""The page in the OpenMetrics format, which has exemplars.
+
+Source: OpenMetrics 1.0. There the sample of a counter has to end in ``_total``. The names of the reference do not, and
+dashboards know these names: such a counter is of the type "unknown" here, which keeps its name.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+_TOTAL: Final = "_total"
+
+
+def wants_openmetrics(accept: str) -> bool:
+    """Whether a scraper prefers OpenMetrics 1 to the text format 0.0.4, by its header ``Accept``."""
+    offers = {kind: quality for kind, quality in map(_offer, accept.lower().split(",")) if quality > 0}
+    found = offers.get("application/openmetrics-text", 0.0)
+    return found > 0 and found >= offers.get("text/plain", 0.0)
+
+
+def _offer(text: str) -> tuple[str, float]:
+    kind, *parameters = (part.strip() for part in text.split(";"))
+    named = dict(p.split("=", 1) for p in parameters if "=" in p)
+    if named.get("version", "1.0.0") not in ("1.0.0", "0.0.4") and kind.startswith("application/openmetrics"):
+        return kind, 0.0
+    try:
+        return kind, float(named.get("q", "1"))
+    except ValueError:
+        return kind, 0.0
+
+
+def as_openmetrics(page: str) -> str:
+    """A page of the text format 0.0.4 as OpenMetrics 1.0."""
+    lines = page.splitlines()
+    for place, line in enumerate(lines):
+        if line.startswith("# TYPE ") and line.endswith(" counter"):
+            name = line.split()[2]
+            if not name.endswith(_TOTAL):
+                lines[place] = f"# TYPE {name} unknown"
+                continue
+            # The family is named without the ending; its help stands in the line before.
+            family = name.removesuffix(_TOTAL)
+            lines[place] = f"# TYPE {family} counter"
+            lines[place - 1] = lines[place - 1].replace(f"# HELP {name} ", f"# HELP {family} ", 1)
+    return "\n".join((*lines, "# EOF", ""))
