@@ -49,6 +49,7 @@ LAYERS = (
     ("client",),
     ("pytriton",),
     ("perf",),
+    ("analyze",),
     ("quickstart",),
     ("cli",),
     ("__main__",),

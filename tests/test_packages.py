@@ -219,11 +219,19 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("perf.target", "processes", "shared_memory"),
     ),
     "perf.options": ("options", "perf.load_mode", "perf.settings", "perf.steps"),
+    # It measures with perf, and embeds a server as perf does. What searches and ranks knows no server.
+    "analyze": ("analyze", "config.export", "config.messages", "config.parsing.suggest", "perf", "server.embedded"),
+    "analyze.rank": ("analyze.measurement", "analyze.settings.goal"),
+    "analyze.search": ("analyze.errors", "analyze.measurement", "analyze.space", "analyze.trial"),
+    "analyze.settings": (
+        *("analyze.errors", "analyze.measurement", "config.messages", "config.parsing.suggest", "perf.options"),
+    ),
+    "analyze.space": ("analyze.settings", "analyze.trial", "perf.target.model_text"),
     # It writes files, and knows the server through their formats alone.
     "quickstart": (),
     "cli": (
         *("backend_api", "client", "config", "engine", "execution.worker.process", "explain", "gpus", "lifecycle"),
-        *("options", "perf", "quickstart"),
+        *("analyze", "options", "perf", "quickstart"),
         *("repository", "scheduling.ensemble", "server", "telemetry.logs", "tensor.dtypes"),
     ),
     "explain": ("config",),

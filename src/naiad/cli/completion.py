@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from naiad.analyze.settings.table import KEYS as ANALYZE_KEYS
 from naiad.cli import quickstart_options
 from naiad.cli.explain_options import FLAGS, OWN_OPTIONS
 from naiad.cli.infer_options import INFER_OPTIONS
@@ -58,6 +59,7 @@ _naiad() {
     if [[ $word == -* ]]; then
         [[ $command:${COMP_WORDS[2]} == perf:advise ]] && command=advise
         case $command in
+            analyze) COMPREPLY=($(compgen -W '@ANALYZE@' -- "$word")) ;;
             advise) COMPREPLY=($(compgen -W '@ADVISE@' -- "$word")) ;;
             check) COMPREPLY=($(compgen -W '@CHECK@' -- "$word")) ;;
             explain) COMPREPLY=($(compgen -W '@EXPLAIN@' -- "$word")) ;;
@@ -109,6 +111,7 @@ def _bash() -> str:
         .replace("@EXPLAIN@", " ".join((*_all_flags(CHECK_OPTIONS), *OWN_OPTIONS)))
         .replace("@INFER@", " ".join(("--help", *INFER_OPTIONS)))
         .replace("@PERF@", " ".join(_perf_flags(PERF_OPTIONS)))
+        .replace("@ANALYZE@", " ".join(("--help", *_analyze_options())))
         .replace("@ADVISE@", " ".join(_perf_flags((ROUNDS, LATENCY_LIMIT, *ADVISE_OPTIONS))))
         .replace("@QUICKSTART@", " ".join(("--help", *quickstart_options.OPTIONS)))
         .replace("@SERVE@", " ".join(_all_flags(OPTIONS)))
@@ -146,6 +149,7 @@ def _fish_lines() -> Iterator[str]:
     what = shlex.quote("say which configuration serves a model best")
     yield f"complete -c naiad -n '__fish_seen_subcommand_from perf' -f -a advise -d {what}"
     yield from map(_fish_perf_option, (*PERF_OPTIONS, ROUNDS, LATENCY_LIMIT))
+    yield from _fish_own_options("analyze", _analyze_options(), _analyze_flags())
     yield from _fish_own_options("explain", OWN_OPTIONS, FLAGS)
     yield from _fish_own_options("infer", INFER_OPTIONS, ())
     yield from _fish_own_options("quickstart", quickstart_options.OPTIONS, quickstart_options.FLAGS)
@@ -184,6 +188,14 @@ def _all_flags(options: Sequence[Option]) -> Iterator[str]:
     yield "--help"
     for option in options:
         yield from _flags(option)
+
+
+def _analyze_options() -> dict[str, str]:
+    return {key.flag: key.help or "without effect here" for key in ANALYZE_KEYS if key.has_option}
+
+
+def _analyze_flags() -> tuple[str, ...]:
+    return tuple(key.flag for key in ANALYZE_KEYS if key.kind.is_flag)
 
 
 def _perf_flags(options: Iterable[PerfOption]) -> Iterator[str]:

@@ -24,6 +24,7 @@ COMMANDS = {
     ),
     "infer": ("naiad.cli.infer:infer", "send one inference request to a server and print the outputs"),
     "perf": ("naiad.cli.perf:perf", "measure a served model's rate and latencies"),
+    "analyze": ("naiad.cli.analyze:analyze", "find the configurations that serve models best"),
     "completion": ("naiad.cli.completion:completion", "print a script that completes these commands in a shell"),
 }
 

@@ -1,0 +1,1 @@
+"""``naiad analyze``: searches the configurations of models for the best ones, and reports why they are."""

@@ -1,0 +1,1 @@
+"""Where measurements come from: a server, or this process."""

@@ -1,0 +1,126 @@
+"""A server that the analysis starts and stops: ``naiad serve``, or another one with the reference's options."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from naiad.analyze.errors import AnalyzeError
+
+_START_S: Final = 60.0
+_STOP_S: Final = 15.0
+_SERVICES: Final = {"http": "HTTPService", "grpc": "GRPCInferenceService", "metrics": "Metrics Service"}
+
+
+class LocalServer:
+    """A server process on free ports of this machine.
+
+    Args:
+        program: ``naiad``, or the path of a tritonserver.
+        log_file: gets its output; None for a file that goes with it.
+
+    Attributes:
+        http, grpc, metrics: where its services listen, as ``host:port``.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        repository: Path,
+        flags: Sequence[str],
+        environment: Mapping[str, str],
+        log_file: Path | None,
+    ) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="naiad-analyze-")
+        self._log = log_file or Path(self._folder.name) / "server.log"
+        command = [
+            *_program(program),
+            f"--model-repository={repository}",
+            "--model-control-mode=explicit",
+            *("--http-address=127.0.0.1", "--grpc-address=127.0.0.1"),
+            *("--http-port=0", "--grpc-port=0", "--metrics-port=0"),
+            *flags,
+        ]
+        try:
+            with self._log.open("wb") as log:
+                # A session of its own: a Ctrl-C is for the analysis, which stops the server itself.
+                self._process = subprocess.Popen(
+                    command,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, **environment},
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._folder.cleanup()
+            raise AnalyzeError(f"cannot start '{program}': {error.strerror or error}") from None
+        self.http = self.grpc = self.metrics = ""
+
+    @property
+    def log(self) -> str:
+        """What it has written."""
+        return self._log.read_text(errors="replace")
+
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        return self._process.pid
+
+    def wait_ready(self, on_wait: Callable[[float], None]) -> None:
+        """Wait until it listens.
+
+        Raises:
+            AnalyzeError: it does not, or has ended.
+        """
+        began = time.monotonic()
+        while not self._find_ports():
+            if self._process.poll() is not None:
+                raise AnalyzeError(f"the server ended with {self._process.returncode}: {_last_lines(self.log)}")
+            passed = time.monotonic() - began
+            if passed > _START_S:
+                raise AnalyzeError(f"the server does not listen within {_START_S:g} s: {_last_lines(self.log)}")
+            on_wait(passed)
+            time.sleep(0.05)
+
+    def _find_ports(self) -> bool:
+        log = self.log
+        found = {}
+        for name, service in _SERVICES.items():
+            match = re.search(rf"Started {service} at (\S+:\d+)\b", log)
+            if match:
+                found[name] = match[1]
+        if len(found) < len(_SERVICES):
+            return False
+        self.http, self.grpc, self.metrics = found["http"], found["grpc"], found["metrics"]
+        return True
+
+    def stop(self) -> None:
+        """End it; one that does not end in time is killed."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._process.wait()
+        self._folder.cleanup()
+
+
+def _program(program: str) -> list[str]:
+    if (program in ("naiad", "tritonserver") and shutil.which(program) is None) or program == "naiad":
+        # The one that runs this analysis, whatever is on the path.
+        return [sys.executable, "-m", "naiad", "serve"]
+    return [program]
+
+
+def _last_lines(log: str) -> str:
+    lines = [line for line in log.splitlines() if line.strip()]
+    return " / ".join(lines[-3:]) or "it wrote nothing"

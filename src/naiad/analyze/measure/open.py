@@ -1,0 +1,82 @@
+"""The source that the launch mode asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from naiad.analyze.errors import AnalyzeError
+from naiad.analyze.measure.local import LocalServer
+from naiad.analyze.measure.perf_level import AnalysisStoppedError
+from naiad.analyze.measure.served import ServedSource
+from naiad.analyze.measure.source import LoadOptions, MeasurementSource
+from naiad.analyze.settings.settings import AnalyzeSettings
+from naiad.perf.load.level import Stop
+from naiad.perf.target.metrics import MetricsTarget
+from naiad.perf.target.protocol import TargetError
+
+
+def open_source(settings: AnalyzeSettings, options: LoadOptions, stop: Stop) -> tuple[MeasurementSource, str]:
+    """A source, and where it measures.
+
+    Raises:
+        AnalyzeError: it cannot be had.
+    """
+    mode = settings["triton_launch_mode"]
+    if mode == "c_api":
+        # Imported here: no other mode needs a whole server.
+        from naiad.analyze.measure.in_process import InProcessSource
+
+        return InProcessSource(_repository(settings), options, stop), "this process"
+    if mode == "local":
+        source = LocalSource(settings, options, stop)
+        return source, source.endpoint
+    url = settings["triton_grpc_endpoint" if options.protocol == "grpc" else "triton_http_endpoint"]
+    if not _has_metrics(options.metrics_url):
+        options = replace(options, metrics_url="")
+    return ServedSource(url, options, stop, may_load=not settings["reload_model_disable"]), url
+
+
+def _has_metrics(url: str) -> bool:
+    try:
+        MetricsTarget(url).read()
+    except TargetError:
+        return False
+    return True
+
+
+def _repository(settings: AnalyzeSettings) -> Any:
+    repository = settings.repository
+    if not repository.is_dir():
+        raise AnalyzeError(f"the model repository '{repository}' is no folder")
+    return repository
+
+
+class LocalSource(ServedSource):
+    """A server that is started for the analysis, and stopped behind it."""
+
+    def __init__(self, settings: AnalyzeSettings, options: LoadOptions, stop: Stop) -> None:
+        self._local = LocalServer(
+            settings["triton_server_path"],
+            _repository(settings),
+            settings.server_flags,
+            settings.server_environment,
+            settings["triton_output_path"],
+        )
+
+        def on_wait(seconds: float) -> None:
+            if stop.is_wanted:
+                raise AnalysisStoppedError
+
+        try:
+            self._local.wait_ready(on_wait)
+        except BaseException:
+            self._local.stop()
+            raise
+        self.endpoint = self._local.grpc if options.protocol == "grpc" else self._local.http
+        options = replace(options, metrics_url=f"{self._local.metrics}/metrics")
+        super().__init__(self.endpoint, options, stop, f"the server that analyze started (process {self._local.pid})")
+
+    def close(self) -> None:
+        """Stop the server; its configurations go with it."""
+        self._local.stop()

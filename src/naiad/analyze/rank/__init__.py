@@ -1,0 +1,1 @@
+"""Which measurement is better, and how sure that is."""

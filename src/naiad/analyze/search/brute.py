@@ -1,0 +1,29 @@
+"""Every configuration, one after another, each under growing loads where none are listed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from naiad.analyze.measurement import Measurement
+from naiad.analyze.search.loads import sweep_loads
+from naiad.analyze.search.search import MeasurementRequest, Search, Utility
+from naiad.analyze.space.space import Space
+
+SCALE = 4
+"""Windows of four times the shortest length: nothing is measured again."""
+
+
+def brute(
+    space: Space, loads: Sequence[int], is_within: Callable[[Measurement], bool], utility: Utility, binary_steps: int
+) -> Search:
+    """Measure all points.
+
+    Args:
+        loads: what is swept for each of them; empty where the space has the loads.
+    """
+    if loads:
+        trials = [space.trial(point) for point in space.points()]
+        yield from sweep_loads(trials, loads, is_within, utility, SCALE, binary_steps)
+        return
+    for number, point in enumerate(space.points()):
+        yield MeasurementRequest(space.trial(point), SCALE, space.size - number - 1, "all configurations")

@@ -1,0 +1,180 @@
+"""Naiad's own search: short measurements of few configurations, then longer ones of those that do best.
+
+Short windows are noisy, so most measurements only say where to look: they are spread over the space,
+and then put where a regression expects the most. The better half of them is measured again with windows of twice the
+length, the better half of those with twice that, and so on (successive halving).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from naiad.analyze.measurement import Measurement
+from naiad.analyze.search.regression import Floats, Regression, coordinates, expected_improvement
+from naiad.analyze.search.search import MeasurementRequest, Search, Utility
+from naiad.analyze.space.space import Point, Space
+
+_MOST_POINTS: Final = 4096
+"""Of larger spaces so many points are looked at, chosen at random."""
+_PART: Final = 5
+"""One in so many points is measured, the repeats included."""
+_LEAST: Final = 10
+_MOST: Final = 60
+_SPREAD: Final = 0.6
+"""The part of the short measurements that is spread over the space before any is put where the best is expected."""
+_ENOUGH: Final = 0.004
+"""Nothing is looked for any more where so little is to be gained."""
+
+
+@dataclass(slots=True)
+class PointSample:
+    """What is known of one point."""
+
+    point: Point
+    values: list[float] = field(default_factory=list)
+    weights: list[int] = field(default_factory=list)
+
+    @property
+    def mean(self) -> float:
+        """The utility; longer windows count for more."""
+        return float(np.average(self.values, weights=self.weights))
+
+
+def budget_of(size: int) -> int:
+    """How many measurements a space is worth, that of the default included."""
+    return min(max(size // _PART, min(size + 1, _LEAST)), _MOST)
+
+
+def halving(space: Space, utility: Utility, budget: int = 0, seed: int = 0) -> Search:
+    """Search a space, whose default was measured before.
+
+    Args:
+        budget: the most measurements; 0 for a fifth of the space.
+    """
+    total = (budget or budget_of(space.size)) - 1
+    points = _pool(space, seed)
+    if len(points) <= total:
+        yield from _everything(space, points, utility, total)
+        return
+    rungs = _rungs(total)
+    at, owners = coordinates(space, points)
+    run = _HalvingRun(space, utility, points, at, owners)
+    yield from run.explore(rungs[0], total)
+    left = total - run.count
+    scale = 2
+    for size in rungs[1:]:
+        yield from run.repeat(min(size, left - run.repeated), scale)
+        scale *= 2
+
+
+def _everything(space: Space, points: Sequence[Point], utility: Utility, total: int) -> Search:
+    """A small space: all of it, then the best of it again."""
+    samples: list[PointSample] = []
+    for number, point in enumerate(points):
+        measured = yield MeasurementRequest(space.trial(point), 2, total - number - 1, "all configurations")
+        value = utility(measured)
+        if value is not None:
+            samples.append(PointSample(point, [value], [2]))
+    best = sorted(samples, key=lambda sample: -sample.mean)[: max(total - len(points), 0)]
+    for number, sample in enumerate(best):
+        yield MeasurementRequest(space.trial(sample.point), 4, len(best) - number - 1, "the best again, longer")
+
+
+def _pool(space: Space, seed: int) -> list[Point]:
+    if space.size <= _MOST_POINTS:
+        return list(space.points())
+    numbers = random.Random(seed).sample(range(space.size), _MOST_POINTS)
+    return [space.point(number) for number in sorted(numbers)]
+
+
+def _rungs(total: int) -> list[int]:
+    """How many measurements each length of windows gets: four in five for the shortest, then fewer and fewer."""
+    first = max(math.ceil(total * 0.8), 1)
+    rungs, left = [first], total - first
+    while left > 0:
+        size = max(math.ceil(left * 2 / 3), min(left, 2))
+        rungs.append(size)
+        left -= size
+    return rungs
+
+
+class _HalvingRun:
+    def __init__(self, space: Space, utility: Utility, points: list[Point], at: Floats, owners: list[int]) -> None:
+        self._space = space
+        self._utility = utility
+        self._points = points
+        self._at = at
+        self._owners = owners
+        self._samples: dict[int, PointSample] = {}
+        self._failed: set[int] = set()
+        self.count = 0
+        self.repeated = 0
+
+    def explore(self, count: int, total: int) -> Search:
+        """Short measurements: first spread, then where the most is expected."""
+        spread = max(round(count * _SPREAD), 3)
+        for number in range(count):
+            place = self._farthest() if number < spread or len(self._samples) < 2 else self._most_promising()
+            if place is None:
+                break
+            stage = "spread over the space" if number < spread else "where the most is expected"
+            measured = yield MeasurementRequest(self._space.trial(self._points[place]), 1, total - number - 1, stage)
+            self._note(place, measured, 1)
+            self.count += 1
+
+    def repeat(self, count: int, scale: int) -> Search:
+        """The best points again with longer windows."""
+        order = sorted(self._samples, key=lambda place: -self._expected(place))[:count]
+        for number, place in enumerate(order):
+            stage = f"the best {len(order)} again, {scale} times as long"
+            measured = yield MeasurementRequest(
+                self._space.trial(self._points[place]), scale, len(order) - number - 1, stage
+            )
+            self._note(place, measured, scale)
+            self.repeated += 1
+
+    def _note(self, place: int, measured: Measurement, scale: int) -> None:
+        value = self._utility(measured)
+        if value is None:
+            self._failed.add(place)
+            self._samples.pop(place, None)
+            return
+        sample = self._samples.setdefault(place, PointSample(self._points[place]))
+        sample.values.append(value)
+        sample.weights.append(scale)
+
+    def _expected(self, place: int) -> float:
+        """What was measured, pulled to what its neighbours say: a lucky short window is not believed."""
+        means, _ = self._regression().predict(self._at[[place]])
+        return float(means[0])
+
+    def _regression(self) -> Regression:
+        places = list(self._samples)
+        values = np.array([self._samples[place].mean for place in places])
+        weights = np.array([float(sum(self._samples[place].weights)) for place in places])
+        return Regression(self._at[places], values, weights, self._owners)
+
+    def _seen(self) -> list[int]:
+        return [*self._samples, *self._failed]
+
+    def _farthest(self) -> int:
+        """The point that is farthest from all that were measured; first the one in the middle."""
+        seen = self._seen()
+        if not seen:
+            return int(np.argmin(((self._at - self._at.mean(axis=0)) ** 2).sum(axis=1)))
+        gaps = ((self._at[:, None, :] - self._at[seen][None, :, :]) ** 2).sum(axis=2).min(axis=1)
+        return int(np.argmax(gaps))
+
+    def _most_promising(self) -> int | None:
+        means, deviations = self._regression().predict(self._at)
+        best = max(means[place] for place in self._samples)
+        gains = expected_improvement(means, deviations, float(best))
+        gains[self._seen()] = -1.0
+        place = int(np.argmax(gains))
+        return place if gains[place] > _ENOUGH / 40 else None

@@ -1,0 +1,1 @@
+"""What a configuration file and a command line ask for, with the reference's keys."""

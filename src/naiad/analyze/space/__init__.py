@@ -1,0 +1,1 @@
+"""The configurations that a search can choose from."""

@@ -1,0 +1,128 @@
+"""A grid of configurations and loads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from naiad.analyze.space.knobs import Knob, KnobValues, Subject, fitting_concurrency
+from naiad.analyze.trial import AnalysisTrial, ModelLoad, Variant, changed_config
+
+Point = tuple[int, ...]
+"""A place in a space: for each dimension which of its values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """One thing that varies.
+
+    Attributes:
+        owner: which of the subjects has it.
+        is_ordered: whether neighbouring values are alike.
+    """
+
+    owner: int
+    knob: Knob
+    values: tuple[Any, ...]
+    is_ordered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LoadLimits:
+    """Which concurrency is taken where none is listed.
+
+    Attributes:
+        batch_size: rows of a request where that does not vary.
+        is_recorded: whether requests come as they were recorded.
+    """
+
+    least: int = 1
+    most: int = 1024
+    batch_size: int = 1
+    is_recorded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """All combinations of the dimensions' values.
+
+    Attributes:
+        limits: of each subject.
+    """
+
+    subjects: tuple[Subject, ...]
+    dimensions: tuple[Dimension, ...]
+    limits: tuple[LoadLimits, ...]
+
+    @property
+    def size(self) -> int:
+        """How many points it has."""
+        return math.prod(len(dimension.values) for dimension in self.dimensions)
+
+    def points(self) -> Iterator[Point]:
+        """All points, the last dimension fastest."""
+        for number in range(self.size):
+            yield self.point(number)
+
+    def point(self, number: int) -> Point:
+        """The point with a number, counted from 0."""
+        found = []
+        for dimension in reversed(self.dimensions):
+            number, place = divmod(number, len(dimension.values))
+            found.append(place)
+        return tuple(reversed(found))
+
+    def trial(self, point: Point) -> AnalysisTrial:
+        """What is measured at a point."""
+        chosen: list[dict[Knob, Any]] = [{} for _ in self.subjects]
+        for dimension, place in zip(self.dimensions, point, strict=True):
+            chosen[dimension.owner][dimension.knob] = dimension.values[place]
+        return self._trial(chosen)
+
+    def default_trial(self) -> AnalysisTrial:
+        """The configurations of the repository under the load that fits them."""
+        chosen: list[dict[Knob, Any]] = [{} for _ in self.subjects]
+        for dimension in self.dimensions:
+            if dimension.knob in (Knob.BATCH_SIZE, Knob.CONCURRENCY, Knob.RATE, Knob.FILL):
+                # The least batch and the greatest load: what the default is compared at.
+                is_size = dimension.knob is Knob.BATCH_SIZE
+                chosen[dimension.owner][dimension.knob] = dimension.values[0 if is_size else -1]
+        return self._trial(chosen)
+
+    def _trial(self, chosen: Sequence[Mapping[Knob, Any]]) -> AnalysisTrial:
+        variants, loads, composing = [], [], []
+        for subject, limits, values in zip(self.subjects, self.limits, chosen, strict=True):
+            model, changes = KnobValues(dict(values)).changes(subject)
+            variant = Variant.of(model, changes)
+            if subject.is_composing:
+                composing.append(variant)
+                continue
+            variants.append(variant)
+            config = changed_config(subject.configs[model], changes)
+            if not subject.has_instances:
+                config = self._busiest(chosen)
+            loads.append(_load(config, limits, values))
+        return AnalysisTrial(tuple(variants), tuple(loads), tuple(composing))
+
+    def _busiest(self, chosen: Sequence[Mapping[Knob, Any]]) -> dict[str, Any]:
+        """Of the composing models the configuration that takes the most requests at a time: it sets the load."""
+        found: list[dict[str, Any]] = [{}]
+        for subject, values in zip(self.subjects, chosen, strict=True):
+            if subject.is_composing:
+                model, changes = KnobValues(dict(values)).changes(subject)
+                found.append(changed_config(subject.configs[model], changes))
+        return max(found, key=lambda config: fitting_concurrency(config, 1))
+
+
+def _load(config: Mapping[str, Any], limits: LoadLimits, values: Mapping[Knob, Any]) -> ModelLoad:
+    batch_size = values.get(Knob.BATCH_SIZE, limits.batch_size)
+    if limits.is_recorded:
+        return ModelLoad(batch_size)
+    if Knob.RATE in values:
+        return ModelLoad(batch_size, rate=float(values[Knob.RATE]))
+    if Knob.CONCURRENCY in values:
+        return ModelLoad(batch_size, values[Knob.CONCURRENCY])
+    fitting = round(fitting_concurrency(config, batch_size) * values.get(Knob.FILL, 1.0))
+    return ModelLoad(batch_size, min(max(fitting, limits.least, 1), limits.most))

@@ -1,0 +1,109 @@
+"""``naiad analyze``: searches configurations, and writes reports about the best of them."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from naiad.analyze.errors import AnalyzeError, AnalyzeOptionError
+
+if TYPE_CHECKING:
+    from naiad.analyze.result import Analysis
+    from naiad.analyze.settings.settings import AnalyzeSettings
+
+_FAILED: Final = 1
+_INTERRUPTED: Final = 130
+_HEAD: Final = """\
+Usage: naiad analyze [-m online|offline] [-v|-q] COMMAND [OPTION ...]
+
+Finds the configurations that serve models best, by measuring them, and writes reports.
+
+  profile   measure the models of a configuration file, and write the tables and reports
+  report    write detailed reports of configurations that were measured
+  analyze   the same as profile
+
+The options are those of the reference's model-analyzer; all of them are keys of the YAML file too.
+
+"""
+
+
+def analyze(argv: Sequence[str]) -> int:
+    """Run ``profile`` or ``report``; returns the exit code."""
+    from naiad.analyze.settings.read import parse_analyze
+
+    if not argv or {"-h", "--help"} & set(argv):
+        print(_usage(argv), end="")
+        return 0
+    try:
+        settings = parse_analyze(argv)
+    except AnalyzeOptionError as error:
+        print(f"{error}\nRun 'naiad analyze --help' for the options.", file=sys.stderr)
+        return _FAILED
+    for text in settings.warnings:
+        print(f"warning: {text}", file=sys.stderr)
+    try:
+        if settings.command == "report":
+            return _report(settings)
+        return _profile(settings, argv)
+    except AnalyzeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return _FAILED
+    except OSError as error:
+        print(f"error: cannot write '{error.filename}': {error.strerror or error}", file=sys.stderr)
+        return _FAILED
+
+
+def _usage(argv: Sequence[str]) -> str:
+    from naiad.analyze.settings.table import KEYS, PROFILE, REPORT
+
+    commands = [name for name in (PROFILE, REPORT) if name in argv] or [PROFILE, REPORT]
+    lines = [_HEAD]
+    for command in commands:
+        lines.append(f"Options of {command}:\n")
+        for key in KEYS:
+            if command not in key.commands or not key.has_option:
+                continue
+            short = f"-{key.letter}, " if key.letter else ""
+            value = "" if key.kind.is_flag else f" <{key.kind.expected.partition(':')[0]}>"
+            text = key.help or "Read for compatibility, without effect."
+            text += " Not in the reference." if key.is_own else ""
+            body = textwrap.fill(text, 100, initial_indent=" " * 8, subsequent_indent=" " * 8)
+            lines.append(f"  {short}{key.flag}{value}\n{body}\n")
+    return "".join(lines)
+
+
+def _profile(settings: AnalyzeSettings, argv: Sequence[str]) -> int:
+    # Imported here: --help and wrong options do not pay for numpy.
+    from naiad.analyze.measure.open import open_source
+    from naiad.analyze.report.text import summary_text
+    from naiad.analyze.report.write import write_results
+    from naiad.analyze.run import AnalyzeRun
+    from naiad.cli.analyze_progress import AnalyzeLines
+
+    run = AnalyzeRun(settings, open_source, AnalyzeLines(settings), argv)
+    analysis = run.run()
+    print(summary_text(analysis, settings), end="", flush=True)
+    for file in write_results(analysis, settings):
+        print(f"wrote {file}")
+    return _code(analysis)
+
+
+def _code(analysis: Analysis) -> int:
+    if analysis.is_interrupted:
+        print("interrupted: what was measured is in the checkpoint, and is used by the next run", file=sys.stderr)
+        return _INTERRUPTED
+    for text in analysis.failures:
+        print(f"error: {text}", file=sys.stderr)
+    return _FAILED if analysis.failures or not any(profile.ranked() for profile in analysis.profiles) else 0
+
+
+def _report(settings: AnalyzeSettings) -> int:
+    from naiad.analyze.report.detailed import write_reports
+
+    files: list[Path] = write_reports(settings)
+    for file in files:
+        print(f"wrote {file}")
+    return 0
