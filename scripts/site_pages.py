@@ -40,13 +40,25 @@ def lay_out(folder: Path) -> None:
         text = page.read_text()
         for name in ROOT_PAGES:
             text = text.replace(f"](../{name})", f"]({name})")
-        page.write_text(text)
+        page.write_text(without_other_files(text, page, pages))
     reference = write_reference(pages / "reference")
     fields = write_fields(pages / "fields")
     nav = [*navigation((ROOT / "docs" / "index.md").read_text())]
     nav += [{"Reference": reference}, {"Configuration fields": fields}]
     nav += [{"Changes": "CHANGELOG.md"}, {"Security": "SECURITY.md"}]
     (folder / "mkdocs.yml").write_text(yaml.safe_dump(settings(nav), sort_keys=False, allow_unicode=True))
+
+
+def without_other_files(text: str, page: Path, pages: Path) -> str:
+    """The text with the paths of the repository's other files, such as examples, in place of links to them."""
+
+    def shown(link: re.Match[str]) -> str:
+        target = (page.parent / link[2]).resolve()
+        if target.is_relative_to(pages.resolve()):
+            return link[0]
+        return f"{link[1]} (`{target.relative_to(pages.resolve().parent)}`)"
+
+    return re.sub(r"\[([^\]]+)\]\(((?:\.\./|examples/|packages/|deploy/)[^)#: ]+)\)", shown, text)
 
 
 def navigation(index: str) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from naiad.errors import InvalidArgumentError
+from naiad.extras import how_to_install
 from naiad.tensor.dtypes import BY_WIRE
 
 # The mean colours that networks of that family subtract.
@@ -73,7 +74,7 @@ def _pixels(path: Path, channels: int, height: int, width: int) -> Array:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
-        raise InvalidArgumentError(f"--input {path}: images need Pillow: pip install 'naiad[images]'") from None
+        raise InvalidArgumentError(f"--input {path}: images need Pillow; run: {how_to_install('images')}") from None
     try:
         with Image.open(path) as opened:
             image = opened.convert("RGB" if channels == 3 else "L")
