@@ -47,6 +47,8 @@ LAYERS = (
     ("api",),
     ("client",),
     ("perf",),
+    ("convert",),
+    ("navigator",),
     ("quickstart",),
     ("cli",),
     ("__main__",),

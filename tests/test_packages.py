@@ -201,10 +201,13 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("perf.target", "processes", "shared_memory"),
     ),
     "perf.options": ("options", "perf.load_mode", "perf.settings", "perf.steps"),
+    # A program of its own, which measures what it made with the load generator.
+    "convert": ("config.export", "config.messages", "perf", "processes"),
+    "navigator": ("config.export", "config.messages", "convert"),
     # It writes files, and knows the server through their formats alone.
     "quickstart": (),
     "cli": (
-        *("backend_api", "client", "config", "engine", "execution.worker.process", "explain", "lifecycle"),
+        *("backend_api", "client", "config", "convert", "engine", "execution.worker.process", "explain", "lifecycle"),
         *("options", "perf", "quickstart"),
         *("repository", "scheduling.ensemble", "server", "telemetry.logs"),
     ),

@@ -1,4 +1,4 @@
-"""The program of a step: ``reproduce.py`` in the step's folder calls ``run_step``, in a conversion and by hand alike."""
+"""The program of a step: ``reproduce.py`` in its folder calls ``run_step``, in a conversion and by hand alike."""
 
 from __future__ import annotations
 

@@ -13,9 +13,11 @@ from naiad.errors import first_line
 from naiad.extras import how_to_install
 
 _OPERATORS: Final = (
-    r"(?:Unsupported|unsupported|Missing|missing|Unknown|unknown)[^.\n]*?(?:operator|op|function|node)s?[^'\"\w]*['\"]?((?:aten|prims|torchvision|torch|prim|quantized|onnx|ai)[.:]+[\w.:]+)",
+    r"(?:[Uu]nsupported|[Mm]issing|[Uu]nknown)[^.\n]*?(?:operator|op|function|node)s?[^'\"\w]*['\"]?"
+    r"((?:aten|prims|torchvision|torch|prim|quantized|onnx|ai)[.:]+[\w.:]+)",
     r"exporting the operator '([^']+)'",
-    r"No (?:Op|decompositions|ONNX function|conversion rule) (?:registered |found )?for (?:the )?(?:operator )?['\"]?([\w.:]+)",
+    r"No (?:Op|decompositions|ONNX function|conversion rule) (?:registered |found )?for (?:the )?(?:operator )?['\"]?"
+    r"([\w.:]+)",
     r"conversion function for ((?:aten|prims)[\w.:]+)",
     r"OpenVINO does not support the following ONNX operations: ([\w.:]+)",
     r"No conversion rule found for operations: ([\w.:, ]+)",
@@ -68,15 +70,14 @@ def _failure(error: BaseException) -> StepFailure:
         return StepFailure(str(error), _operator(str(error)), error.advice)
     missing = _missing(error)
     if missing:
-        advice = f"run: {how_to_install('convert')}"
+        advice = f"run: {_install(missing)}"
         return StepFailure(f"the package '{missing}' is not installed", "", advice, is_missing_package=True)
     text = _whole(error)
     if (isinstance(error, OSError) and error.errno in _NO_ROOM) or "No space left on device" in text:
         return StepFailure(f"no room is left on the disk: {first_line(error)}", "", "make room, or use another --work")
     if isinstance(error, MemoryError) or "bad allocation" in text or "bad_alloc" in text:
-        return StepFailure(
-            f"no memory is left: {first_line(error)}", "", "use a smaller --max-batch or another machine"
-        )
+        advice = "use a smaller --max-batch, or another machine"
+        return StepFailure(f"no memory is left: {first_line(error)}", "", advice)
     reason = f"{type(error).__name__}: {_shown(error)}"
     if re.search(_LARGE, text):
         return StepFailure(reason, "", "a file of protobuf ends at 2 GiB; the weights have to be external data")
@@ -92,6 +93,25 @@ def _missing(error: BaseException) -> str:
         seen = seen.__cause__ or seen.__context__
     found = re.search(r"No module named '([\w.]+)'", str(error))
     return found[1].partition(".")[0] if found else ""
+
+
+def _install(package: str) -> str:
+    """The command for the extra that has a package."""
+    if package in ("tf2onnx",):
+        return how_to_install("convert-tensorflow")
+    if package in ("skl2onnx", "onnxmltools"):
+        return how_to_install("convert-trees")
+    if package == "nncf":
+        return how_to_install("convert-openvino")
+    if package == "openvino":
+        return how_to_install("openvino")
+    if package in ("torch", "torchvision"):
+        return how_to_install("torch")
+    if package in ("tensorflow", "keras"):
+        return how_to_install("tensorflow")
+    if package == "treelite":
+        return how_to_install("fil")
+    return how_to_install("convert") if package.startswith("onnx") else f"pip install {package}"
 
 
 def _whole(error: BaseException) -> str:

@@ -85,7 +85,7 @@ def config_text(
     cut = 1 if batching.max_batch_size else 0
     for field, tensors in ((config.input, inputs), (config.output, outputs)):
         for tensor in tensors:
-            _fill(field.add(), tensor, cut)
+            fill_tensor(field.add(), tensor.name, tensor.dtype, tensor.shape[cut:])
     if labels:
         config.output[0].label_filename = labels
     if batching.max_batch_size > 1 and batching.is_dynamic:
@@ -99,18 +99,15 @@ def config_text(
     return config_pbtxt(config)
 
 
-def _fill(entry: Any, tensor: ConfiguredTensor, cut: int) -> None:
-    entry.name = tensor.name
-    entry.data_type = type(entry).DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_name[_type(tensor)].number
-    dims = tensor.shape[cut:]
+def fill_tensor(entry: Any, name: str, dtype: str, dims: tuple[int, ...]) -> None:
+    """Fill an input or output of a configuration; ``dims`` is without the batch, ``dtype`` numpy's name or "str"."""
+    entry.name = name
+    kind = _TYPES.get(dtype, "TYPE_FP32")
+    entry.data_type = type(entry).DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_name[kind].number
     # A row without axes of its own has one of size 1.
     entry.dims.extend(dims or (1,))
     if not dims:
         entry.reshape.SetInParent()
-
-
-def _type(tensor: ConfiguredTensor) -> str:
-    return _TYPES.get(tensor.dtype, "TYPE_STRING" if tensor.dtype.startswith("str") else "TYPE_FP32")
 
 
 def _fill_warmup(config: Any, shapes: Mapping[str, tuple[int, ...]], cut: int) -> None:

@@ -26,10 +26,8 @@ def report_text(conversion: Conversion) -> str:
             lines += ["", *_wrapped(f"{result.form} is not verified: {result.verified['reason']}")]
             lines.append(f"  the worst sample: {result.verified['worst_file']}")
     lines += ["", *(f"note: {note}" for note in conversion.notes)] if conversion.notes else []
-    chosen = (
-        f"best: {conversion.chosen} ({conversion.reason})" if conversion.chosen else f"best: none; {conversion.reason}"
-    )
-    lines += ["", chosen]
+    named = f"{conversion.chosen} ({conversion.reason})" if conversion.chosen else f"none; {conversion.reason}"
+    lines += ["", f"best: {named}"]
     if conversion.published:
         lines.append(f"published: {conversion.published}")
     return "\n".join(lines) + "\n"

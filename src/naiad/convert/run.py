@@ -145,11 +145,8 @@ class Converter:
         for path in paths.paths_to(kind, wanted):
             is_wanted = not wanted or path.form in wanted
             # Without the user's own metric nobody could say whether they are good enough.
-            if (
-                not wanted
-                and FORMATS[path.form].precision is Precision.INT8
-                and not self.settings.verification.is_users
-            ):
+            is_judged = FORMATS[path.form].precision is not Precision.INT8 or self.settings.verification.is_users
+            if not wanted and not is_judged:
                 continue
             self.conversion.formats.append(self._make(path, is_wanted))
         unreachable = [form for form in wanted if self.conversion.of(form) is None]

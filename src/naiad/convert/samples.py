@@ -110,8 +110,11 @@ def _sample(element: Any, names: Sequence[str], place: str) -> Sample:
 def _array(value: Any, place: str) -> np.ndarray[Any, Any]:
     detached = value.detach().cpu() if hasattr(value, "detach") else value
     made = np.asarray(detached.numpy() if hasattr(detached, "numpy") else detached)
-    if made.dtype.kind not in _KINDS:
+    is_text = made.dtype.kind == "O" and all(isinstance(one, str | bytes) for one in made.ravel())
+    if made.dtype.kind not in _KINDS or (made.dtype.kind == "O" and not is_text):
         raise StepError(f"{place} is a {type(value).__name__}, not numbers", "give arrays of numbers, bools or strings")
+    if is_text:
+        made = made.astype(str)
     if made.dtype.kind in "fc" and not np.isfinite(made).all():
         raise StepError(f"{place} has NaN or infinity", "give samples with finite numbers")
     return made

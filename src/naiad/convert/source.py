@@ -292,12 +292,9 @@ def _call_lightgbm(model: Any, sample: Mapping[str, np.ndarray[Any, Any]]) -> An
 
 
 def _call_python(model: Any, sample: Mapping[str, np.ndarray[Any, Any]]) -> Any:
-    returned = (
-        model(**{identifier(name): array for name, array in sample.items()})
-        if _has_names(model, sample)
-        else (model(*sample.values()))
-    )
-    return returned
+    if _has_names(model, sample):
+        return model(**{identifier(name): array for name, array in sample.items()})
+    return model(*sample.values())
 
 
 def _has_names(model: Any, sample: Mapping[str, Any]) -> bool:

@@ -33,7 +33,7 @@ def flat_module(module: Any, signature: Signature) -> Any:
     names = [identifier(tensor.name) for tensor in signature.inputs]
     by_name = signature.by_name
 
-    class Flat(torch.nn.Module):
+    class Flat(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.module = module
