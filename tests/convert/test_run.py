@@ -88,6 +88,7 @@ def test_the_users_function_decides(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_network_becomes_onnx_and_openvino(tmp_path: Path) -> None:
     for package in ("torch", "onnx", "onnxruntime", "openvino"):
         pytest.importorskip(package)

@@ -37,7 +37,7 @@ def settings_of(own: argparse.Namespace, **more: Any) -> Any:
     from naiad.convert.errors import ConvertError
     from naiad.convert.formats import FORMATS, chosen_formats
     from naiad.convert.run import default_name
-    from naiad.convert.settings import ConvertSettings, Limits, Measuring, Metric, Strategy, Verification
+    from naiad.convert.settings import ConvertSettings, Limits, Measuring, OutputMetric, Strategy, Verification
 
     try:
         formats = chosen_formats(own.formats)
@@ -61,7 +61,7 @@ def settings_of(own: argparse.Namespace, **more: Any) -> Any:
         output_names=own.output_names,
         strategy=Strategy(own.strategy),
         latency_budget_ms=own.latency_budget or 0.0,
-        verification=Verification(Metric(own.metric) if own.metric else None, own.min, own.verify),
+        verification=Verification(OutputMetric(own.metric) if own.metric else None, own.min, own.verify),
         measuring=Measuring(own.batch_sizes, own.max_batch, own.window),
         limits=Limits(own.time_limit, own.memory_limit),
         opset=own.opset,

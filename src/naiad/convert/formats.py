@@ -36,7 +36,7 @@ TOLERANCES: Final = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class TargetFormat:
     """One format.
 
     Attributes:
@@ -63,25 +63,27 @@ class Format:
 
 
 _ALL: Final = (
-    Format("torchscript-trace", "torchscript", "model.pt", "torch", "pytorch_libtorch", extra="torch"),
-    Format("torchscript-script", "torchscript", "model.pt", "torch", "pytorch_libtorch", extra="torch"),
-    Format("torch-export", "torch-export", "model.pt2", "torch", backend="pytorch", extra="torch"),
-    Format("aotinductor", "aotinductor", "model.pt2", "torch", "torch_aoti", extra="torch"),
-    Format("onnx", "onnx", "model.onnx", "onnxruntime", "onnxruntime_onnx", extra="convert"),
-    Format("onnx-trace", "onnx", "model.onnx", "onnxruntime", "onnxruntime_onnx", extra="convert"),
-    Format(
+    TargetFormat("torchscript-trace", "torchscript", "model.pt", "torch", "pytorch_libtorch", extra="torch"),
+    TargetFormat("torchscript-script", "torchscript", "model.pt", "torch", "pytorch_libtorch", extra="torch"),
+    TargetFormat("torch-export", "torch-export", "model.pt2", "torch", backend="pytorch", extra="torch"),
+    TargetFormat("aotinductor", "aotinductor", "model.pt2", "torch", "torch_aoti", extra="torch"),
+    TargetFormat("onnx", "onnx", "model.onnx", "onnxruntime", "onnxruntime_onnx", extra="convert"),
+    TargetFormat("onnx-trace", "onnx", "model.onnx", "onnxruntime", "onnxruntime_onnx", extra="convert"),
+    TargetFormat(
         "onnx-int8-dynamic", "onnx-int8", "model.onnx", "onnxruntime", "onnxruntime_onnx", "", Precision.INT8, "convert"
     ),
-    Format(
+    TargetFormat(
         "onnx-int8-static", "onnx-int8", "model.onnx", "onnxruntime", "onnxruntime_onnx", "", Precision.INT8, "convert"
     ),
-    Format("openvino", "openvino", "model.xml", "openvino", backend="openvino", extra="openvino"),
-    Format("openvino-fp16", "openvino", "model.xml", "openvino", "", "openvino", Precision.FP16, "openvino"),
-    Format("openvino-int8", "openvino-int8", "model.xml", "openvino", "", "openvino", Precision.INT8, "convert"),
-    Format("savedmodel", "savedmodel", "model.savedmodel", "tensorflow", "tensorflow_savedmodel", extra="tensorflow"),
-    Format("treelite", "treelite", "checkpoint.tl", "treelite", backend="fil", extra="fil"),
-    Format("tensorrt", "tensorrt", "model.plan", "tensorrt", "", "", Precision.FP32, "convert"),
-    Format("python", "python", "model.py", "numpy", backend="python"),
+    TargetFormat("openvino", "openvino", "model.xml", "openvino", backend="openvino", extra="openvino"),
+    TargetFormat("openvino-fp16", "openvino", "model.xml", "openvino", "", "openvino", Precision.FP16, "openvino"),
+    TargetFormat("openvino-int8", "openvino-int8", "model.xml", "openvino", "", "openvino", Precision.INT8, "convert"),
+    TargetFormat(
+        "savedmodel", "savedmodel", "model.savedmodel", "tensorflow", "tensorflow_savedmodel", extra="tensorflow"
+    ),
+    TargetFormat("treelite", "treelite", "checkpoint.tl", "treelite", backend="fil", extra="fil"),
+    TargetFormat("tensorrt", "tensorrt", "model.plan", "tensorrt", "", "", Precision.FP32, "convert"),
+    TargetFormat("python", "python", "model.py", "numpy", backend="python"),
 )
 FORMATS: Final = MappingProxyType({form.name: form for form in _ALL})
 """All of them by name."""
@@ -90,7 +92,7 @@ GROUPS: Final = tuple(dict.fromkeys(form.group for form in _ALL))
 
 
 def chosen_formats(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The names that ``words`` (names and groups) stand for, in the order of the table.
+    """The names that ``words`` (names and groups) stand for, in the order of the table. A name stands for itself alone.
 
     Raises:
         KeyError: a word is none of them; its first argument is the word.
@@ -98,4 +100,5 @@ def chosen_formats(words: tuple[str, ...]) -> tuple[str, ...]:
     for word in words:
         if word not in FORMATS and word not in GROUPS:
             raise KeyError(word)
-    return tuple(name for name, form in FORMATS.items() if name in words or form.group in words)
+    groups = set(words) - set(FORMATS)
+    return tuple(name for name, form in FORMATS.items() if name in words or form.group in groups)

@@ -10,7 +10,7 @@ import numpy as np
 
 from naiad.config.export import config_pbtxt
 from naiad.config.messages import message_class
-from naiad.convert.formats import Format
+from naiad.convert.formats import TargetFormat
 from naiad.convert.signature import identifier
 
 _TYPES: Final = {
@@ -64,7 +64,7 @@ def configured(names: Sequence[str], tensors: Sequence[Mapping[str, Any]]) -> tu
 
 def config_text(
     name: str,
-    form: Format,
+    form: TargetFormat,
     inputs: Sequence[ConfiguredTensor],
     outputs: Sequence[ConfiguredTensor],
     batching: Batching,
@@ -120,7 +120,7 @@ def _fill_warmup(config: Any, shapes: Mapping[str, tuple[int, ...]], cut: int) -
         value.input_data_file = identifier(entry.name)
 
 
-def _parameters(form: Format, given: Mapping[str, str] | None) -> dict[str, str]:
+def _parameters(form: TargetFormat, given: Mapping[str, str] | None) -> dict[str, str]:
     own = dict(given or {})
     if form.name == "treelite":
         own.setdefault("model_type", "treelite_checkpoint")

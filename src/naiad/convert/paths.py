@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from naiad.convert.source import Kind
+from naiad.convert.source import SourceKind
 
 _STEPS: Final = "naiad.convert.steps."
 _ONNX: Final = ("onnx", "onnx-trace")
@@ -62,29 +62,29 @@ _PYTHON: Final = _path("python", "python_model:write", "model signature")
 
 _TENSORFLOW: Final = (_SAVED, _SAVED_ONNX, *_downstream(("onnx",), ("savedmodel", "onnx")))
 _TREES: Final = (_ESTIMATOR, _FOREST)
-PATHS: Final[Mapping[Kind, tuple[Path, ...]]] = MappingProxyType(
+PATHS: Final[Mapping[SourceKind, tuple[Path, ...]]] = MappingProxyType(
     {
-        Kind.TORCH: (
+        SourceKind.TORCH: (
             *(_TRACE, _SCRIPT, _EXPORT, _AOT, _TORCH_ONNX, _TORCH_ONNX_TRACE),
             *_downstream(_ONNX, ("onnx", "torch-export", "onnx-trace")),
         ),
-        Kind.EXPORTED: (
+        SourceKind.EXPORTED: (
             *(_EXPORT, _AOT, _TORCH_ONNX, _TORCH_ONNX_TRACE),
             *_downstream(_ONNX, ("onnx", "torch-export", "onnx-trace")),
         ),
-        Kind.TORCHSCRIPT: (_TRACE, _TORCH_ONNX_TRACE, *_downstream(("onnx-trace",), ("onnx-trace",))),
-        Kind.KERAS: _TENSORFLOW,
-        Kind.SAVEDMODEL: _TENSORFLOW,
-        Kind.ONNX: (_COPIED, *_downstream(("onnx",), ("onnx",))),
-        Kind.SKLEARN: _TREES,
-        Kind.XGBOOST: _TREES,
-        Kind.LIGHTGBM: _TREES,
-        Kind.PYTHON: (_PYTHON,),
+        SourceKind.TORCHSCRIPT: (_TRACE, _TORCH_ONNX_TRACE, *_downstream(("onnx-trace",), ("onnx-trace",))),
+        SourceKind.KERAS: _TENSORFLOW,
+        SourceKind.SAVEDMODEL: _TENSORFLOW,
+        SourceKind.ONNX: (_COPIED, *_downstream(("onnx",), ("onnx",))),
+        SourceKind.SKLEARN: _TREES,
+        SourceKind.XGBOOST: _TREES,
+        SourceKind.LIGHTGBM: _TREES,
+        SourceKind.PYTHON: (_PYTHON,),
     }
 )
 
 
-def paths_to(kind: Kind, wanted: tuple[str, ...]) -> tuple[Path, ...]:
+def paths_to(kind: SourceKind, wanted: tuple[str, ...]) -> tuple[Path, ...]:
     """The paths to the wanted formats and to those that they are made from, in an order in which they can be walked.
 
     Args:

@@ -14,12 +14,12 @@ from naiad.convert.formats import FORMATS
 from naiad.convert.model_config import WARMUP, Batching, config_text, configured, warmup_arrays
 from naiad.convert.results import FormatResult
 from naiad.convert.samples import Sample
-from naiad.convert.signature import Signature, Tensor, identifier
+from naiad.convert.signature import ModelSignature, NamedTensor, identifier
 
 
 def config_of(
     result: FormatResult,
-    signature: Signature,
+    signature: ModelSignature,
     name: str,
     batching: Batching,
     *,
@@ -47,7 +47,7 @@ def config_of(
 
 def publish(
     result: FormatResult,
-    signature: Signature,
+    signature: ModelSignature,
     repository: Path,
     name: str,
     batching: Batching,
@@ -87,12 +87,14 @@ def publish(
     return folder
 
 
-def can_warm_up(result: FormatResult, signature: Signature) -> bool:
+def can_warm_up(result: FormatResult, signature: ModelSignature) -> bool:
     """Whether a sample's bytes can be kept as they are, and the model is one that is slower at first."""
     return result.form != "python" and all(tensor.dtype != "str" for tensor in signature.inputs)
 
 
-def link_for_measuring(result: FormatResult, signature: Signature, repository: Path, name: str, largest: int) -> None:
+def link_for_measuring(
+    result: FormatResult, signature: ModelSignature, repository: Path, name: str, largest: int
+) -> None:
     """A repository with one model, whose version is a link to the files, without dynamic batching."""
     assert result.made is not None, "only what was made is measured"
     place = repository / name
@@ -103,12 +105,14 @@ def link_for_measuring(result: FormatResult, signature: Signature, repository: P
     (place / "config.pbtxt").write_text(config_of(result, signature, name, batching), encoding="utf-8")
 
 
-def _as_json(result: FormatResult, tensor: Tensor) -> dict[str, object]:
+def _as_json(result: FormatResult, tensor: NamedTensor) -> dict[str, object]:
     dtype = "float32" if result.form == "treelite" else tensor.dtype
     return {"name": tensor.name, "dtype": dtype, "shape": tensor.shape}
 
 
-def _write_warmup(place: Path, result: FormatResult, signature: Signature, batching: Batching, sample: Sample) -> None:
+def _write_warmup(
+    place: Path, result: FormatResult, signature: ModelSignature, batching: Batching, sample: Sample
+) -> None:
     assert result.made is not None, "only what was made is published"
     inputs = configured(result.made["inputs"], [_as_json(result, tensor) for tensor in signature.inputs])
     (place / WARMUP).mkdir()

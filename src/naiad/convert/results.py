@@ -10,7 +10,7 @@ from naiad.convert.errors import StepFailure
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class BatchLevel:
     """One batch size: inferences a second, and latencies in milliseconds."""
 
     batch: int
@@ -30,17 +30,17 @@ class Measurement:
         rss_bytes: resident memory of the process that ran the model.
     """
 
-    levels: list[Level] = field(default_factory=list)
+    levels: list[BatchLevel] = field(default_factory=list)
     note: str = ""
     rss_bytes: int = 0
 
     @property
-    def best(self) -> Level:
+    def best(self) -> BatchLevel:
         """The level with the greatest rate."""
         return max(self.levels, key=lambda level: level.rate)
 
     @property
-    def first(self) -> Level:
+    def first(self) -> BatchLevel:
         """The level of the smallest batch."""
         return self.levels[0]
 
@@ -48,7 +48,9 @@ class Measurement:
     def from_json(cls, given: Mapping[str, Any]) -> Measurement:
         """What a step of ``measure`` returned."""
         levels = [
-            Level(int(one["batch"]), one["rate"], one["p50_ms"], one["p99_ms"], one["mean_ms"], bool(one["is_stable"]))
+            BatchLevel(
+                int(one["batch"]), one["rate"], one["p50_ms"], one["p99_ms"], one["mean_ms"], bool(one["is_stable"])
+            )
             for one in given["levels"]
         ]
         return cls(levels, given["note"], given["rss_bytes"])

@@ -18,8 +18,8 @@ from naiad.convert.publish import can_warm_up, config_of, link_for_measuring, pu
 from naiad.convert.results import Conversion, FormatResult, Measurement
 from naiad.convert.samples import load_samples
 from naiad.convert.settings import ConvertSettings
-from naiad.convert.signature import Signature
-from naiad.convert.source import Kind
+from naiad.convert.signature import ModelSignature
+from naiad.convert.source import SourceKind
 
 REPORT: Final = "report.json"
 Progress = Callable[[str], None]
@@ -42,9 +42,9 @@ class Converter:
         self._has_samples = has_samples
 
     @property
-    def signature(self) -> Signature:
+    def signature(self) -> ModelSignature:
         """The model's tensors, once they are known."""
-        return Signature.from_json(self.conversion.described["signature"])
+        return ModelSignature.from_json(self.conversion.described["signature"])
 
     @property
     def chosen(self) -> FormatResult:
@@ -140,7 +140,7 @@ class Converter:
             )
 
     def _make_all(self) -> None:
-        kind = Kind(self.conversion.described["kind"])
+        kind = SourceKind(self.conversion.described["kind"])
         wanted = self.settings.formats
         for path in paths.paths_to(kind, wanted):
             is_wanted = not wanted or path.form in wanted

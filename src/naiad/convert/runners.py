@@ -9,14 +9,14 @@ import numpy as np
 
 from naiad.convert.errors import StepError
 from naiad.convert.outputs import Arrays, as_arrays
-from naiad.convert.signature import Signature
+from naiad.convert.signature import ModelSignature
 from naiad.convert.source import torch_tensors
 
 Sample = Mapping[str, np.ndarray[Any, Any]]
 Runner = Callable[[Sample], Arrays]
 
 
-def open_runner(form: str, made: Mapping[str, Any], signature: Signature) -> Runner:
+def open_runner(form: str, made: Mapping[str, Any], signature: ModelSignature) -> Runner:
     """A function from a sample to the outputs, with the signature's names.
 
     Args:
@@ -34,7 +34,7 @@ def open_runner(form: str, made: Mapping[str, Any], signature: Signature) -> Run
     return lambda sample: as_arrays(call(sample), outputs)
 
 
-def _torchscript(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: Signature) -> Any:
+def _torchscript(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: ModelSignature) -> Any:
     import torch
 
     module = torch.jit.load(file, map_location="cpu").eval()
@@ -46,7 +46,7 @@ def _torchscript(file: str, inputs: Sequence[str], outputs: Sequence[str], signa
     return call
 
 
-def _exported(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: Signature) -> Any:
+def _exported(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: ModelSignature) -> Any:
     import torch
 
     module = torch.export.load(file).module()
@@ -58,7 +58,7 @@ def _exported(file: str, inputs: Sequence[str], outputs: Sequence[str], signatur
     return call
 
 
-def _compiled(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: Signature) -> Any:
+def _compiled(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: ModelSignature) -> Any:
     import torch
     from torch._inductor import aoti_load_package
 
@@ -71,7 +71,7 @@ def _compiled(file: str, inputs: Sequence[str], outputs: Sequence[str], signatur
     return call
 
 
-def _onnx(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: Signature) -> Any:
+def _onnx(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: ModelSignature) -> Any:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
@@ -85,7 +85,7 @@ def _onnx(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: S
     return call
 
 
-def _openvino(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: Signature) -> Any:
+def _openvino(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: ModelSignature) -> Any:
     import openvino
 
     core = openvino.Core()
@@ -100,7 +100,7 @@ def _openvino(file: str, inputs: Sequence[str], outputs: Sequence[str], signatur
     return call
 
 
-def _saved_model(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: Signature) -> Any:
+def _saved_model(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: ModelSignature) -> Any:
     import tensorflow as tf
 
     loaded = tf.saved_model.load(file)
@@ -116,7 +116,7 @@ def _saved_model(file: str, inputs: Sequence[str], outputs: Sequence[str], signa
     return call
 
 
-def _forest(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: Signature) -> Any:
+def _forest(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: ModelSignature) -> Any:
     import treelite
 
     forest = treelite.Model.deserialize(file)
@@ -134,7 +134,7 @@ def _forest(file: str, inputs: Sequence[str], outputs: Sequence[str], signature:
     return call
 
 
-def _python(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: Signature) -> Any:
+def _python(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: ModelSignature) -> Any:
     from naiad.convert.source import load_source
 
     return load_source(file).call

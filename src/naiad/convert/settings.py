@@ -16,7 +16,7 @@ class Strategy(StrEnum):
     SMALLEST = "smallest"
 
 
-class Metric(StrEnum):
+class OutputMetric(StrEnum):
     """How the outputs of a format are compared with those of the source when a threshold is given."""
 
     TOP1 = "top1"
@@ -49,7 +49,7 @@ class Verification:
             dictionary of arrays for each sample. It returns whether they are good enough, or a number.
     """
 
-    metric: Metric | None = None
+    metric: OutputMetric | None = None
     minimum: float | None = None
     function: str = ""
 

@@ -11,7 +11,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class NamedTensor:
     """One input or output.
 
     Attributes:
@@ -25,7 +25,7 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class ModelSignature:
     """All tensors of a model.
 
     Attributes:
@@ -33,8 +33,8 @@ class Signature:
         by_name: whether the model is called with named arguments.
     """
 
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    inputs: tuple[NamedTensor, ...]
+    outputs: tuple[NamedTensor, ...]
     is_batching: bool
     by_name: bool = False
 
@@ -43,16 +43,16 @@ class Signature:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> Signature:
+    def from_json(cls, given: Mapping[str, Any]) -> ModelSignature:
         """What ``as_json`` made, also after a way through a file."""
 
-        def tensors(entries: Iterable[Mapping[str, Any]]) -> tuple[Tensor, ...]:
-            return tuple(Tensor(e["name"], e["dtype"], tuple(e["shape"])) for e in entries)
+        def tensors(entries: Iterable[Mapping[str, Any]]) -> tuple[NamedTensor, ...]:
+            return tuple(NamedTensor(e["name"], e["dtype"], tuple(e["shape"])) for e in entries)
 
         return cls(tensors(given["inputs"]), tensors(given["outputs"]), given["is_batching"], given["by_name"])
 
 
-def described(samples: Sequence[Mapping[str, np.ndarray[Any, Any]]], is_batching: bool) -> tuple[Tensor, ...]:
+def described(samples: Sequence[Mapping[str, np.ndarray[Any, Any]]], is_batching: bool) -> tuple[NamedTensor, ...]:
     """The tensors that all samples fit."""
     found = []
     for name, first in samples[0].items():
@@ -62,7 +62,7 @@ def described(samples: Sequence[Mapping[str, np.ndarray[Any, Any]]], is_batching
         if is_batching and shape:
             shape[0] = -1
         dtype = "str" if first.dtype.kind in "SUO" else first.dtype.name
-        found.append(Tensor(name, dtype, tuple(shape)))
+        found.append(NamedTensor(name, dtype, tuple(shape)))
     return tuple(found)
 
 

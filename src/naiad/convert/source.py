@@ -19,7 +19,7 @@ from naiad.convert.signature import identifier
 from naiad.convert.user_code import load_object
 
 
-class Kind(StrEnum):
+class SourceKind(StrEnum):
     """What a source model is."""
 
     TORCH = "torch"
@@ -38,7 +38,7 @@ PICKLE: Final = "pickle:"
 
 
 @dataclass(slots=True)
-class Source:
+class SourceModel:
     """A loaded model.
 
     Attributes:
@@ -46,7 +46,7 @@ class Source:
         file: where it was read; None for an object of a Python file.
     """
 
-    kind: Kind
+    kind: SourceKind
     model: Any
     file: Path | None = None
 
@@ -59,7 +59,7 @@ class Source:
         return as_arrays(self.call(sample))
 
 
-def load_source(place: str) -> Source:
+def load_source(place: str) -> SourceModel:
     """The model at ``place``: a file, a folder, ``file.py:name``, or ``pickle:FILE`` with a pickled object.
 
     A function without required arguments is called, and returns the model.
@@ -99,49 +99,49 @@ def named_arguments(model: Any, names: list[str]) -> bool:
     return all(name in parameters and parameters[name].kind in kinds for name in map(identifier, names))
 
 
-def _of_object(found: Any) -> Source:
+def _of_object(found: Any) -> SourceModel:
     kind = _kind_of(found)
-    if kind is Kind.PYTHON and callable(found) and takes_no_arguments(found):
+    if kind is SourceKind.PYTHON and callable(found) and takes_no_arguments(found):
         made = found()
         kind = _kind_of(made)
-        if kind is Kind.PYTHON and not callable(made):
+        if kind is SourceKind.PYTHON and not callable(made):
             raise StepError(
                 f"the function returns a {type(made).__name__}, which is no model",
                 "return a torch.nn.Module, a Keras model, an estimator or a function",
             )
         found = made
-    elif kind is Kind.PYTHON and not callable(found):
+    elif kind is SourceKind.PYTHON and not callable(found):
         raise StepError(f"a {type(found).__name__} is no model", "name a model, or a function that returns one")
-    if kind is Kind.TORCH:
+    if kind is SourceKind.TORCH:
         found = found.eval().cpu()
-    return Source(kind, found)
+    return SourceModel(kind, found)
 
 
-def _kind_of(found: Any) -> Kind:
+def _kind_of(found: Any) -> SourceKind:
     """By the frameworks that are imported already: an object of a framework has imported it."""
     torch, keras = sys.modules.get("torch"), sys.modules.get("keras")
     if torch is not None and isinstance(found, torch.jit.ScriptModule):
-        return Kind.TORCHSCRIPT
+        return SourceKind.TORCHSCRIPT
     if torch is not None and isinstance(found, torch.nn.Module):
-        return Kind.TORCH
+        return SourceKind.TORCH
     if torch is not None and hasattr(torch, "export") and isinstance(found, torch.export.ExportedProgram):
-        return Kind.EXPORTED
+        return SourceKind.EXPORTED
     if keras is not None and isinstance(found, keras.Model):
-        return Kind.KERAS
+        return SourceKind.KERAS
     family = {cls.__module__.partition(".")[0] for cls in type(found).__mro__}
     if "xgboost" in family:
-        return Kind.XGBOOST
+        return SourceKind.XGBOOST
     if "lightgbm" in family:
-        return Kind.LIGHTGBM
+        return SourceKind.LIGHTGBM
     if "sklearn" in family:
-        return Kind.SKLEARN
-    return Kind.PYTHON
+        return SourceKind.SKLEARN
+    return SourceKind.PYTHON
 
 
-def _of_file(path: Path) -> Source:
+def _of_file(path: Path) -> SourceModel:
     if path.is_dir():
         if (path / "saved_model.pb").exists():
-            return Source(Kind.SAVEDMODEL, _saved_model(path), path)
+            return SourceModel(SourceKind.SAVEDMODEL, _saved_model(path), path)
         raise StepError(f"{path} has no saved_model.pb", "give the folder of a SavedModel, or a model's file")
     reader = _READERS.get(path.suffix)
     if reader is None:
@@ -152,22 +152,22 @@ def _of_file(path: Path) -> Source:
     return reader(path)
 
 
-def _exported(path: Path) -> Source:
+def _exported(path: Path) -> SourceModel:
     import torch
 
-    return Source(Kind.EXPORTED, torch.export.load(str(path)), path)
+    return SourceModel(SourceKind.EXPORTED, torch.export.load(str(path)), path)
 
 
-def _torchscript(path: Path) -> Source:
+def _torchscript(path: Path) -> SourceModel:
     import torch
 
-    return Source(Kind.TORCHSCRIPT, torch.jit.load(str(path), map_location="cpu").eval(), path)
+    return SourceModel(SourceKind.TORCHSCRIPT, torch.jit.load(str(path), map_location="cpu").eval(), path)
 
 
-def _keras(path: Path) -> Source:
+def _keras(path: Path) -> SourceModel:
     import keras
 
-    return Source(Kind.KERAS, keras.models.load_model(path, compile=False), path)
+    return SourceModel(SourceKind.KERAS, keras.models.load_model(path, compile=False), path)
 
 
 def _saved_model(path: Path) -> Any:
@@ -183,34 +183,34 @@ def _saved_model(path: Path) -> Any:
     return chosen
 
 
-def _onnx(path: Path) -> Source:
+def _onnx(path: Path) -> SourceModel:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return Source(Kind.ONNX, session, path)
+    return SourceModel(SourceKind.ONNX, session, path)
 
 
-def _xgboost(path: Path) -> Source:
+def _xgboost(path: Path) -> SourceModel:
     import xgboost
 
     booster = xgboost.Booster()
     booster.load_model(path)
-    return Source(Kind.XGBOOST, booster, path)
+    return SourceModel(SourceKind.XGBOOST, booster, path)
 
 
-def _lightgbm(path: Path) -> Source:
+def _lightgbm(path: Path) -> SourceModel:
     import lightgbm
 
-    return Source(Kind.LIGHTGBM, lightgbm.Booster(model_file=str(path)), path)
+    return SourceModel(SourceKind.LIGHTGBM, lightgbm.Booster(model_file=str(path)), path)
 
 
-def _skops(path: Path) -> Source:
+def _skops(path: Path) -> SourceModel:
     import skops.io
 
     return _of_object(skops.io.load(path, trusted=skops.io.get_untrusted_types(file=path)))
 
 
-def _joblib(path: Path) -> Source:
+def _joblib(path: Path) -> SourceModel:
     import joblib
 
     return _of_object(joblib.load(path))
@@ -308,14 +308,14 @@ def _has_names(model: Any, sample: Mapping[str, Any]) -> bool:
 
 
 _CALLS: Final = {
-    Kind.TORCH: _call_torch,
-    Kind.EXPORTED: _call_exported,
-    Kind.TORCHSCRIPT: _call_script,
-    Kind.KERAS: _call_keras,
-    Kind.SAVEDMODEL: _call_saved_model,
-    Kind.ONNX: _call_onnx,
-    Kind.SKLEARN: _call_sklearn,
-    Kind.XGBOOST: _call_xgboost,
-    Kind.LIGHTGBM: _call_lightgbm,
-    Kind.PYTHON: _call_python,
+    SourceKind.TORCH: _call_torch,
+    SourceKind.EXPORTED: _call_exported,
+    SourceKind.TORCHSCRIPT: _call_script,
+    SourceKind.KERAS: _call_keras,
+    SourceKind.SAVEDMODEL: _call_saved_model,
+    SourceKind.ONNX: _call_onnx,
+    SourceKind.SKLEARN: _call_sklearn,
+    SourceKind.XGBOOST: _call_xgboost,
+    SourceKind.LIGHTGBM: _call_lightgbm,
+    SourceKind.PYTHON: _call_python,
 }

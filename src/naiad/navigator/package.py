@@ -12,14 +12,14 @@ from naiad.convert.errors import ConvertError
 from naiad.convert.outputs import Arrays
 from naiad.convert.results import Conversion, FormatResult
 from naiad.convert.runners import Runner, open_runner
-from naiad.convert.signature import Signature
+from naiad.convert.signature import ModelSignature
 from naiad.navigator.strategies import DEFAULT, RuntimeSearchStrategy
 
 
 class PackageRunner:
     """A converted model that can be called: a context manager with ``infer(feed_dict)``."""
 
-    def __init__(self, result: FormatResult, signature: Signature) -> None:
+    def __init__(self, result: FormatResult, signature: ModelSignature) -> None:
         self._result, self._signature = result, signature
         self._runner: Runner | None = None
 
@@ -58,9 +58,9 @@ class Package:
         self.model = model
 
     @property
-    def signature(self) -> Signature:
+    def signature(self) -> ModelSignature:
         """The model's tensors."""
-        return Signature.from_json(self.conversion.described["signature"])
+        return ModelSignature.from_json(self.conversion.described["signature"])
 
     @property
     def status(self) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import numpy as np
 from naiad.convert.errors import StepError
 from naiad.convert.outputs import Arrays, as_arrays, check_finite
 from naiad.convert.samples import Sample, load_samples, read_samples, write_samples
-from naiad.convert.signature import Signature, described
-from naiad.convert.source import Kind, Source, load_source, named_arguments
+from naiad.convert.signature import ModelSignature, described
+from naiad.convert.source import SourceKind, SourceModel, load_source, named_arguments
 
 
 def describe(
@@ -48,8 +48,8 @@ def describe(
                 outputs.append(_run(source, extreme, len(samples) - 1, output_names))
     write_samples(samples, place / "samples")
     write_samples(outputs, place / "reference")
-    by_name = source.kind is Kind.TORCH and named_arguments(source.model, list(samples[0]))
-    signature = Signature(shapes, described(outputs, is_batching), is_batching, by_name)
+    by_name = source.kind is SourceKind.TORCH and named_arguments(source.model, list(samples[0]))
+    signature = ModelSignature(shapes, described(outputs, is_batching), is_batching, by_name)
     again = _run(source, samples[0], 0, output_names)
     return {
         "kind": str(source.kind),
@@ -60,21 +60,21 @@ def describe(
     }
 
 
-def _named(source: Source, sample: Sample) -> Sample:
+def _named(source: SourceModel, sample: Sample) -> Sample:
     """With the names that the model itself has for its inputs, where samples came without names."""
     if not all(name.startswith("input__") for name in sample):
         return sample
     own: list[str] = []
-    if source.kind is Kind.ONNX:
+    if source.kind is SourceKind.ONNX:
         own = [one.name for one in source.model.get_inputs()]
-    elif source.kind is Kind.SAVEDMODEL:
+    elif source.kind is SourceKind.SAVEDMODEL:
         own = list(source.model.structured_input_signature[1])
-    elif source.kind is Kind.KERAS:
+    elif source.kind is SourceKind.KERAS:
         own = [str(one.name) for one in source.model.inputs]
     return dict(zip(own, sample.values(), strict=True)) if len(own) == len(sample) else sample
 
 
-def _run(source: Source, sample: Sample, index: int, names: list[str]) -> Arrays:
+def _run(source: SourceModel, sample: Sample, index: int, names: list[str]) -> Arrays:
     shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in sample.items())
     try:
         outputs = as_arrays(source.call(sample), names)
@@ -104,7 +104,7 @@ def _shown(outputs: Arrays) -> str:
     return ", ".join(f"{name}{list(array.shape)}" for name, array in outputs.items())
 
 
-def _is_batching(source: Source, samples: list[Sample], outputs: list[Arrays], names: list[str]) -> bool:
+def _is_batching(source: SourceModel, samples: list[Sample], outputs: list[Arrays], names: list[str]) -> bool:
     """Whether every tensor has one first axis, and twice the rows give twice the outputs' rows."""
     for sample, found in zip(samples, outputs, strict=True):
         sizes = {array.shape[0] if array.ndim else -1 for array in (*sample.values(), *found.values())}
@@ -131,9 +131,9 @@ def _with_rows(samples: list[Sample], rows: int) -> Sample | None:
     return {name: np.concatenate([array] * times)[:rows] for name, array in joined.items()}
 
 
-def _precision(source: Source) -> str:
+def _precision(source: SourceModel) -> str:
     """Of the source's weights: half precision is no worse in another format than it is in the source."""
-    if source.kind is not Kind.TORCH:
+    if source.kind is not SourceKind.TORCH:
         return "fp32"
     kinds = {str(parameter.dtype) for parameter in source.model.parameters()}
     return "bf16" if "torch.bfloat16" in kinds else "fp16" if "torch.float16" in kinds else "fp32"

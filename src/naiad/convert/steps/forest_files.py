@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from naiad.convert.errors import StepError
-from naiad.convert.source import Kind, load_source
+from naiad.convert.source import SourceKind, load_source
 
 
 def checkpoint(model: str, file: str) -> dict[str, Any]:
@@ -14,11 +14,11 @@ def checkpoint(model: str, file: str) -> dict[str, Any]:
 
     source = load_source(model)
     found = source.model
-    if source.kind is Kind.SKLEARN:
+    if source.kind is SourceKind.SKLEARN:
         forest = _of_sklearn(found)
-    elif source.kind is Kind.XGBOOST:
+    elif source.kind is SourceKind.XGBOOST:
         forest = treelite.frontend.from_xgboost(found if hasattr(found, "save_raw") else found.get_booster())
-    elif source.kind is Kind.LIGHTGBM:
+    elif source.kind is SourceKind.LIGHTGBM:
         forest = treelite.frontend.from_lightgbm(getattr(found, "booster_", found))
     else:
         raise StepError(f"a model of {source.kind} is no forest")

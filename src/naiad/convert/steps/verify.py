@@ -13,7 +13,7 @@ from naiad.convert.formats import TOLERANCES, Precision
 from naiad.convert.outputs import Arrays
 from naiad.convert.runners import open_runner
 from naiad.convert.samples import Sample, load_samples
-from naiad.convert.signature import Signature, described
+from naiad.convert.signature import ModelSignature, described
 from naiad.convert.user_code import load_object
 
 
@@ -33,7 +33,7 @@ def verify(
         folder: with ``samples`` and ``reference``.
         metric, minimum, function: the user's own threshold, which decides alone where it is given.
     """
-    known = Signature.from_json(signature)
+    known = ModelSignature.from_json(signature)
     samples, wanted = load_samples(Path(folder) / "samples"), load_samples(Path(folder) / "reference")
     runner = open_runner(form, made, known)
     found: list[Arrays] = []

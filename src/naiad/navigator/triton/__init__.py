@@ -1,8 +1,8 @@
 """``nav.triton``: converted models in a model repository."""
 
 from naiad.navigator.triton import model_repository
+from naiad.navigator.triton.configs import BatcherConfig as DynamicBatcher
 from naiad.navigator.triton.configs import (
-    DynamicBatcher,
     InputTensorSpec,
     InstanceGroup,
     ONNXModelConfig,

@@ -28,7 +28,7 @@ class OutputTensorSpec:
 
 
 @dataclass
-class DynamicBatcher:
+class BatcherConfig:
     """Joins requests into batches."""
 
     max_queue_delay_microseconds: int = 0
@@ -44,7 +44,7 @@ class InstanceGroup:
 
 
 @dataclass
-class ModelConfig:
+class SpecializedModelConfig:
     """What all configurations have."""
 
     platform: ClassVar[str] = ""
@@ -53,7 +53,7 @@ class ModelConfig:
     max_batch_size: int = 4
     batching: bool = True
     default_model_filename: str | None = None
-    batcher: DynamicBatcher = field(default_factory=DynamicBatcher)
+    batcher: BatcherConfig = field(default_factory=BatcherConfig)
     instance_groups: Sequence[InstanceGroup] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
     response_cache: bool = False
@@ -62,7 +62,7 @@ class ModelConfig:
 
 
 @dataclass
-class ONNXModelConfig(ModelConfig):
+class ONNXModelConfig(SpecializedModelConfig):
     """ONNX Runtime."""
 
     backend: ClassVar[str] = "onnxruntime"
@@ -70,7 +70,7 @@ class ONNXModelConfig(ModelConfig):
 
 
 @dataclass
-class PyTorchModelConfig(ModelConfig):
+class PyTorchModelConfig(SpecializedModelConfig):
     """TorchScript, or an archive of torch.export."""
 
     backend: ClassVar[str] = "pytorch"
@@ -78,7 +78,7 @@ class PyTorchModelConfig(ModelConfig):
 
 
 @dataclass
-class TensorFlowModelConfig(ModelConfig):
+class TensorFlowModelConfig(SpecializedModelConfig):
     """A SavedModel."""
 
     platform: ClassVar[str] = "tensorflow_savedmodel"
@@ -86,7 +86,7 @@ class TensorFlowModelConfig(ModelConfig):
 
 
 @dataclass
-class PythonModelConfig(ModelConfig):
+class PythonModelConfig(SpecializedModelConfig):
     """A Python model."""
 
     backend: ClassVar[str] = "python"

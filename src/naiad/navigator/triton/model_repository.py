@@ -18,7 +18,7 @@ from naiad.convert.publish import publish
 from naiad.convert.samples import load_samples
 from naiad.navigator.package import Package
 from naiad.navigator.strategies import RuntimeSearchStrategy
-from naiad.navigator.triton.configs import ModelConfig
+from naiad.navigator.triton.configs import SpecializedModelConfig
 
 _KINDS: Final = {"cpu": "KIND_CPU", "gpu": "KIND_GPU", "auto": "KIND_AUTO"}
 
@@ -27,7 +27,7 @@ def add_model(
     model_repository_path: str | Path,
     model_name: str,
     model_path: str | Path,
-    config: ModelConfig,
+    config: SpecializedModelConfig,
     model_version: int = 1,
 ) -> Path:
     """Copy a model's file or folder into a repository, and write its config.pbtxt; return the model's folder.
@@ -84,11 +84,11 @@ def add_model_from_package(
     return folder
 
 
-def _file_name(source: Path, config: ModelConfig) -> str:
+def _file_name(source: Path, config: SpecializedModelConfig) -> str:
     return source.name if source.suffix == ".pt2" else config.file
 
 
-def _text(name: str, config: ModelConfig) -> str:
+def _text(name: str, config: SpecializedModelConfig) -> str:
     message: Any = message_class("ModelConfig")()
     message.name, message.platform, message.backend = name, config.platform, config.backend
     message.max_batch_size = config.max_batch_size if config.batching else 0
