@@ -99,10 +99,10 @@ def lacks_package(result: FormatResult, conversion: Conversion) -> bool:
 
 
 def _gain(conversion: Conversion) -> float:
-    """The rate of the fastest format over that of the source, both with a batch of 1; 0 without both."""
-    rates = [result.measured.first.rate for result in conversion.formats if result.is_good and result.measured]
+    """The median latency of the source over that of the fastest format, both with a batch of 1; 0 without both."""
+    medians = [result.measured.first.p50_ms for result in conversion.formats if result.is_good and result.measured]
     source = conversion.source
-    return max(rates) / source.first.rate if rates and source and source.levels else 0.0
+    return source.first.p50_ms / min(medians) if medians and source and source.levels else 0.0
 
 
 def _time_bound(name: str) -> Bound | None:

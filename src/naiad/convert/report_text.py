@@ -60,7 +60,7 @@ def _measured(found: Measurement | None, source: Measurement | None) -> tuple[st
     if found is None or not found.levels:
         return ("-",) * 6
     first, best = found.first, found.best
-    gain = f"{first.rate / source.first.rate:.2f}x" if source and source.levels else "-"
+    gain = f"{source.first.p50_ms / first.p50_ms:.2f}x" if source and source.levels else "-"
     return (
         f"{first.p50_ms:.3f}",
         f"{first.p99_ms:.3f}",

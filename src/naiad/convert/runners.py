@@ -30,7 +30,7 @@ def open_runner(form: str, made: Mapping[str, Any], signature: ModelSignature) -
     if opener is None:
         raise StepError(f"nothing here runs {form}")
     outputs = [tensor.name for tensor in signature.outputs]
-    call = opener(str(made["file"]), made["inputs"], made["outputs"], signature)
+    call = opener(str(made.get("callable", made["file"])), made["inputs"], made["outputs"], signature)
     return lambda sample: as_arrays(call(sample), outputs)
 
 

@@ -72,4 +72,9 @@ def write(model: str, signature: dict[str, Any], file: str) -> dict[str, Any]:
     )
     Path(file).write_text(text, encoding="utf-8")
     names = {"inputs": [t.name for t in known.inputs], "outputs": [t.name for t in known.outputs]}
-    return {"file": file, **names, "notes": [f"{copy.name} is a copy: what it imports must be there too"]}
+    return {
+        "file": file,
+        "callable": f"{copy}:{name}",
+        **names,
+        "notes": [f"{copy.name} is a copy: what it imports must be there too"],
+    }
