@@ -40,6 +40,12 @@ def test_rows_whose_greatest_element_moved_are_counted() -> None:
     assert (found.agreeing, found.rows, found.top1) == (1, 2, 0.5)
 
 
+def test_axes_of_one_element_are_no_difference() -> None:
+    difference = Difference()
+    difference.add(0, {"y": np.ones(3)}, {"y": np.ones((3, 1))}, FP32)
+    assert difference.is_within
+
+
 def test_the_worst_sample_is_kept() -> None:
     difference = Difference()
     for index, error in enumerate((0.0, 0.5, 0.1)):

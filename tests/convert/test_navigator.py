@@ -49,9 +49,9 @@ def test_add_model_writes_a_repository_that_is_served(tmp_path: Path) -> None:
             batcher=nav.triton.DynamicBatcher(max_queue_delay_microseconds=100),
         ),
     )
-    with naiad.Server(tmp_path / "models") as server:
-        found = server.infer("double", {"x": np.ones((1, 2), np.float32)})
-        assert np.asarray(found["y"]).tolist() == [[2, 2]]
+    with naiad.Server(model_repository=str(tmp_path / "models")) as server:
+        (response,) = server.model("double").infer(inputs={"x": np.ones((1, 2), np.float32)})
+        assert np.asarray(response.outputs["y"]).tolist() == [[2, 2]]
     with pytest.raises(ConvertError, match="already"):
         nav.triton.model_repository.add_model(
             tmp_path / "models", "double", tmp_path / "double.onnx", nav.triton.ONNXModelConfig()

@@ -44,9 +44,9 @@ def test_a_function_is_verified_measured_and_published(function: tuple[Path, Con
     assert result.verified["max_abs"] == 0
     assert [level.batch for level in result.measured.levels] == [1, 4]
     assert conversion.described["signature"]["is_batching"] is True
-    with naiad.Server(folder / "models") as server:
-        found = server.infer("double", {"x": np.ones((1, 4), np.float32)})
-        assert np.asarray(found["y"]).tolist() == [[2, 2, 2, 2]]
+    with naiad.Server(model_repository=str(folder / "models")) as server:
+        (response,) = server.model("double").infer(inputs={"x": np.ones((1, 4), np.float32)})
+        assert np.asarray(response.outputs["y"]).tolist() == [[2, 2, 2, 2]]
 
 
 @pytest.mark.slow

@@ -23,7 +23,8 @@ def optimize_and_serve(argv: Sequence[str], serve: Callable[[Sequence[str]], int
     made.add_argument("--data", required=True)
     add_options(made)
     own, others = made.parse_known_args(list(argv))
-    models = [word for word in others if not word.startswith("-")]
+    # A word without dashes may be the value of an option of the server.
+    models = [word for word in others if not word.startswith("-") and (".py:" in word or Path(word).exists())]
     if len(models) != 1 or "--model-repository" in " ".join(others):
         print("error: --optimize is for one model: naiad serve MODEL --optimize --data SAMPLES", file=sys.stderr)
         return 1

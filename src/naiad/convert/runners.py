@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -37,7 +38,10 @@ def open_runner(form: str, made: Mapping[str, Any], signature: ModelSignature) -
 def _torchscript(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: ModelSignature) -> Any:
     import torch
 
-    module = torch.jit.load(file, map_location="cpu").eval()
+    with warnings.catch_warnings():
+        # torch has deprecated TorchScript, which the caller knows.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        module = torch.jit.load(file, map_location="cpu").eval()
 
     def call(sample: Sample) -> Any:
         with torch.inference_mode():
@@ -129,7 +133,7 @@ def _forest(file: str, inputs: Sequence[str], outputs: Sequence[str], signature:
         # The probability of class 1, where the source returns both.
         if found.shape[1] == 1 and len(wanted) == 2 and wanted[1] == 2:
             found = np.concatenate([1 - found, found], axis=1)
-        return [found.reshape(len(rows), *wanted[1:])]
+        return [found]
 
     return call
 
