@@ -51,7 +51,7 @@ def test_add_model_writes_a_repository_that_is_served(tmp_path: Path) -> None:
     )
     with naiad.Server(model_repository=str(tmp_path / "models")) as server:
         (response,) = server.model("double").infer(inputs={"x": np.ones((1, 2), np.float32)})
-        assert np.asarray(response.outputs["y"]).tolist() == [[2, 2]]
+        assert response.outputs["y"].numpy().tolist() == [[2, 2]]
     with pytest.raises(ConvertError, match="already"):
         nav.triton.model_repository.add_model(
             tmp_path / "models", "double", tmp_path / "double.onnx", nav.triton.ONNXModelConfig()

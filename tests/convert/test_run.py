@@ -46,7 +46,7 @@ def test_a_function_is_verified_measured_and_published(function: tuple[Path, Con
     assert conversion.described["signature"]["is_batching"] is True
     with naiad.Server(model_repository=str(folder / "models")) as server:
         (response,) = server.model("double").infer(inputs={"x": np.ones((1, 4), np.float32)})
-        assert np.asarray(response.outputs["y"]).tolist() == [[2, 2, 2, 2]]
+        assert response.outputs["y"].numpy().tolist() == [[2, 2, 2, 2]]
 
 
 @pytest.mark.slow
