@@ -109,9 +109,9 @@ def test_demo_answers_and_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_demo_stops_on_ctrl_c_where_the_signal_was_ignored(tmp_path: Path) -> None:
+def test_demo_stops_on_ctrl_c_where_the_signal_was_ignored(repository: Path) -> None:
     """As in a background job of a script, such as a run of these tests."""
-    demo = [str(ROOT / "scripts/demo"), "--http-port", "0", "--models", str(tmp_path / "models")]
+    demo = [str(ROOT / "scripts/demo"), "--http-port", "0", "--models", str(repository)]
     with subprocess.Popen(
         ["bash", "-c", 'trap "" INT; exec "$@"', "bash", *demo],
         env={**os.environ, "NAIAD_VENV": sys.prefix},
@@ -136,10 +136,10 @@ def test_demo_stops_on_ctrl_c_where_the_signal_was_ignored(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_demo_says_that_a_port_is_taken(tmp_path: Path) -> None:
+def test_demo_says_that_a_port_is_taken(repository: Path) -> None:
     with socket.create_server(("0.0.0.0", 0)) as taken:
         port = taken.getsockname()[1]
-        done = run_script("scripts/demo", "--once", "--http-port", str(port), "--models", str(tmp_path / "models"))
+        done = run_script("scripts/demo", "--once", "--http-port", str(port), "--models", str(repository))
     assert done.returncode == 2
     assert f"Port {port} is taken" in done.stderr
 

@@ -24,7 +24,7 @@ LEFT = {
     ("execution/worker/test_python_requests.py", "_running"): "a call that no worker has made, so that it can be wrong",
     ("execution/worker/test_python_requests.py", "_writer"): "which of two ways a batch travels shows nowhere else",
     ("execution/worker/test_python_requests.py", "_uniform"): "the same",
-    ("execution/worker/test_uniform_steps.py", "_channel"): "the socket whose turn of the loop a test has to hit",
+    ("execution/worker/test_uniform_steps.py", "_sender"): "the socket whose turn of the loop a test has to hit",
     ("execution/worker/test_uniform_steps.py", "_connection"): "the same",
     ("frontends/grpc/server/test_connection.py", "_age_ns"): "the ages of 50 connections, spread over 200 s each",
     ("frontends/http/server/test_connection.py", "_state"): "half a request has come: nothing is answered yet",

@@ -11,12 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from naiad.cache.redis import RedisCache
 from naiad.errors import InternalError, ModelLoadError, NaiadError, NotFoundError, ServerStoppingError, UnavailableError
 from naiad.execution.model.loaded_model import LoadedModel
-from naiad.execution.model.rate_limits import RateLimits
 from naiad.lifecycle.state.states import ModelState
-from naiad.options.redis_config import RedisSettings
 from naiad.repository.catalog import Catalog
 from naiad.repository.local.overrides import NO_OVERRIDES, Overrides, UnusableFilesError
 from support.config_texts import parameter
@@ -518,30 +515,3 @@ def test_nobody_holds_a_model_that_was_unloaded(tmp_path: Path) -> None:
         assert model() is None
 
     play(tmp_path, scenario)
-
-
-@pytest.mark.parametrize("what", ["plain", "limited", "cached"])
-def test_a_model_that_was_unloaded_needs_no_collector(tmp_path: Path, what: str) -> None:
-    """What is loaded at the start is kept from the collector, so that circles would stay for good."""
-    # Nobody listens there, which makes no difference to who knows whom.
-    cache = RedisCache(RedisSettings("127.0.0.1", 9)) if what == "cached" else None
-    limits = RateLimits() if what == "limited" else None
-
-    async def scenario(found: House) -> None:
-        found.write("m", SLOW + ("response_cache { enable: true }" if cache else ""))
-        await found.manager.load_model("m")
-        model = weakref.ref(found.engine.find("m", None))
-        gc.collect()
-        gc.disable()
-        try:
-            await found.manager.unload_model("m")
-            await found.done({"m:1": GONE})
-            await until(lambda: model() is None)
-        finally:
-            gc.enable()
-
-    try:
-        play(tmp_path, scenario, cache=cache, limits=limits)
-    finally:
-        if cache is not None:
-            cache.close()

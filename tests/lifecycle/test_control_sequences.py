@@ -405,9 +405,8 @@ class ProcessSequences(Sequences):
 @pytest.mark.parametrize(
     ("machine", "examples", "steps"),
     [
-        pytest.param(Sequences, 30, 20, id="few"),
-        pytest.param(Sequences, 250, 40, id="many", marks=pytest.mark.slow),
-        pytest.param(ProcessSequences, 8, 10, id="processes", marks=pytest.mark.slow),
+        pytest.param(Sequences, 250, 40, id="threads"),
+        pytest.param(ProcessSequences, 8, 10, id="processes"),
     ],
 )
 @pytest.mark.timeout(600)

@@ -256,13 +256,10 @@ class Sequences(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("examples", "steps"), [pytest.param(60, 20, id="few"), pytest.param(600, 40, id="many", marks=pytest.mark.slow)]
-)
 @pytest.mark.timeout(600)
-def test_any_sequence_of_changes(examples: int, steps: int) -> None:
+def test_any_sequence_of_changes() -> None:
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
     run_state_machine_as_test(
         Sequences,
-        settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=slow),
+        settings=settings(max_examples=600, stateful_step_count=40, deadline=None, suppress_health_check=slow),
     )

@@ -143,10 +143,13 @@ class FrameworkServer:
         """The processes of the models."""
         return list(psutil.Process(self.server.process.pid).children())
 
-    def memory_bytes(self) -> int:
-        """The resident memory of the server and of the processes of its models."""
-        found = [psutil.Process(self.server.process.pid), *self.processes()]
-        return sum(int(process.memory_info().rss) for process in found)
+    def anonymous_memory_bytes(self) -> int:
+        """The resident memory of the server and of the processes of its models, without pages of files.
+
+        Pages of libraries are read when their code first runs, and dropped when the machine has too little memory.
+        """
+        found = [self.server.process.pid, *(process.pid for process in self.processes())]
+        return sum(map(_anonymous_bytes, found))
 
     def private_memory_bytes(self) -> int:
         """The private memory of the server and of the processes of its models."""
@@ -170,6 +173,11 @@ def framework_server(framework: Framework, mode: str, folder: Path, **variables:
         grpc.insecure_channel(server.grpc_url) as channel,
     ):
         yield FrameworkServer(framework, mode, server, folder, channel)
+
+
+def _anonymous_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("RssAnon:"))
 
 
 def _message(model: str, inputs: Arrays) -> Any:

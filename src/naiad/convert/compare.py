@@ -50,7 +50,7 @@ class Difference:
         """
         for place, (name, one) in enumerate(wanted.items()):
             other = found[name]
-            if one.squeeze().shape == other.squeeze().shape:
+            if _trimmed(one.shape) == _trimmed(other.shape):
                 # Formats of trees have an axis for a single value.
                 other = other.reshape(one.shape)
             if one.shape != other.shape:
@@ -92,3 +92,10 @@ class Difference:
         self.max_abs = max(self.max_abs, absolute)
         if tolerance is not None and absolute > tolerance.absolute and relative > tolerance.relative:
             self.is_within = False
+
+
+def _trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape without the axes of one element at its end; its first axis stays."""
+    while len(shape) > 1 and shape[-1] == 1:
+        shape = shape[:-1]
+    return shape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -47,10 +47,23 @@ def not_set(field: str) -> list[FieldRow]:
     return below(list(found), field)
 
 
+class FieldLine(NamedTuple):
+    """What the documentation says of a field: its path, one sentence, and the metric that shows its effect or ""."""
+
+    path: str
+    summary: str
+    metric: str
+
+
+def field_lines() -> list[FieldLine]:
+    """Every field of a configuration, each followed by those within it."""
+    return [FieldLine(path, *line) for path, line in _fields_of_config()]
+
+
 def markdown() -> str:
     """The fields and the parameters as tables for the documentation."""
     lines = ["| field | meaning | metric |", "|---|---|---|"]
-    lines += [f"| `{path}` | {summary} | {_code(metric)} |" for path, (summary, metric) in _fields_of_config()]
+    lines += [f"| `{path}` | {summary} | {_code(metric)} |" for path, summary, metric in field_lines()]
     tables = {"every model of a framework": every_model.PARAMETERS, **BY_BACKEND}
     for title, parameters in tables.items():
         lines += ["", f"## `parameters` of {title}", "", "| name | meaning |", "|---|---|"]

@@ -66,8 +66,13 @@ def test_parameters_reach_openvino(linear: Path, name: str, value: str, shown: s
 
 
 def test_parameters_of_compilation_and_precision_are_taken(linear: Path) -> None:
+    import openvino
+
     text = LINEAR + parameters(HINT_BF16="YES", COMPILATION_NUM_THREADS="2", NUM_STREAMS="AUTO")
-    assert "bfloat16" in properties(linear, text, 2, "INFERENCE_PRECISION_HINT")["INFERENCE_PRECISION_HINT"]
+    # OpenVINO keeps to float32 on a processor without such instructions.
+    able = "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    shown = properties(linear, text, 2, "INFERENCE_PRECISION_HINT")["INFERENCE_PRECISION_HINT"]
+    assert ("bfloat16" if able else "float32") in shown
 
 
 @pytest.mark.parametrize(

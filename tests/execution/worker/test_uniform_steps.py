@@ -219,7 +219,7 @@ def test_few_who_wait_are_joined_by_those_who_come_with_the_answers(tmp_path: Pa
 def answers_beside(model: Any, act: Callable[[], object]) -> Iterator[None]:
     """Call ``act`` in the turn of the loop that has the next answer of a model's process, before or after it."""
     loop = asyncio.get_running_loop()
-    descriptor = os.dup(model.instances[0]._channel._connection.fileno())
+    descriptor = os.dup(model.instances[0]._sender.channel._connection.fileno())
 
     def came() -> None:
         loop.remove_reader(descriptor)

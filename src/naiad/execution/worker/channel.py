@@ -78,6 +78,9 @@ class WorkerChannel:
             _close(descriptor)
         self._descriptors.clear()
         self._unsent.clear()
+        # Nothing more is received; whoever still refers to this channel should not keep that much memory.
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
 
     def take_descriptor(self) -> int:
         """The descriptor that came with the frame at hand; it is the caller's to close."""

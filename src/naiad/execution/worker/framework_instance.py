@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic_ns
+from typing import ClassVar
 
 from naiad.backend_api.backend import WorkerSpec
 from naiad.config.backend_view import as_backend_sees
@@ -21,10 +22,11 @@ from naiad.execution.instances.runner import halves, may_split, split
 from naiad.execution.worker.codec.client_memory import OutgoingFrame
 from naiad.execution.worker.codec.gathered import write_gathered
 from naiad.execution.worker.events import WorkerEventSink
-from naiad.execution.worker.instance import ProcessInstance
+from naiad.execution.worker.instance import FrameHandler, ProcessInstance
 from naiad.execution.worker.process import WorkerProcess
 from naiad.request import Array
 from naiad.tensor.packed_bytes import with_unpacked
+from naiad.worker.ipc.frames import RESPONSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ class FrameworkInstance(ProcessInstance):
     def _take_responses(self, number: int, payload: bytearray) -> None:
         (response,) = self._reader.read(payload)
         self._take_whole(number, response)
+
+    _handlers: ClassVar[dict[int, FrameHandler]] = {**ProcessInstance._handlers, RESPONSES: _take_responses}
 
     def _take_whole(self, number: int, response: Response) -> None:
         batch = self._sent.pop(number, None)

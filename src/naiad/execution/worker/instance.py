@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import monotonic, monotonic_ns
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-import numpy as np
 import orjson
 
 from naiad.backend_api.backend import WorkerSpec
@@ -39,6 +37,7 @@ from naiad.execution.worker.codec.reader import ResponseReader
 from naiad.execution.worker.codec.writer import BatchWriter, frame, no_segments
 from naiad.execution.worker.control import Content, ControlRequests, ModelControlRequests, Reply
 from naiad.execution.worker.events import WorkerEventSink
+from naiad.execution.worker.frame_sender import FrameSender
 from naiad.execution.worker.in_flight import InFlightRequests
 from naiad.execution.worker.metrics import WorkerMetrics
 from naiad.execution.worker.process import END_S, WorkerProcess, is_first, log_line
@@ -82,6 +81,8 @@ from naiad.worker.ipc.segments import ServerSegments, notice
 logger = logging.getLogger("naiad")
 
 BEAT_S: Final = 1.0
+FrameHandler = Callable[[Any, int, bytearray], object]
+"""What takes a kind of frame: a function of the instance, the frame's number and its payload."""
 
 
 class ProcessInstance(ModelInstance):
@@ -128,7 +129,9 @@ class ProcessInstance(ModelInstance):
         self._models = models
         self._metrics = metrics or CustomMetrics()
         self._process: WorkerProcess | None = None
-        self._channel: WorkerChannel | None = None
+        self._sender = FrameSender()
+        self._send = self._sender.send
+        self._send_all = self._sender.send_all
         self._starting: WorkerProcess | None = None
         self._last_number = 0
         self._requests = InFlightRequests()
@@ -140,7 +143,6 @@ class ProcessInstance(ModelInstance):
         self._overtime = (
             ExecutionWatchdog(loop, worker.execute_s, self._began_ns, self._late) if worker.execute_s else None
         )
-        self._handlers = self._handlers_by_kind()
         self._reset()
 
     def _reset(self) -> None:
@@ -148,8 +150,8 @@ class ProcessInstance(ModelInstance):
         self._released: deque[int] = deque()
         self._segments = ServerSegments(self._released.append)
         self._writer = BatchWriter(self._spec)
-        self._reader = ResponseReader(self._spec, self._open_segment)
-        self._calls = BlsCalls(self._models, self._writer, self._open_segment, self._send_all, self._waiting)
+        self._reader = ResponseReader(self._spec, self._segments.open)
+        self._calls = BlsCalls(self._models, self._writer, self._segments.open, self._send_all, self._sender.waiting)
         self._control = ControlRequests(ModelControlRequests(self._models), WorkerMetrics(self._metrics))
         self._readiness = WorkerReadiness(self.name, False)
         self._missed_beats = 0
@@ -200,10 +202,11 @@ class ProcessInstance(ModelInstance):
         process = self._process
         if process is None or self._supervisor.is_over:
             return
-        self._channel = WorkerChannel(self.name, process.connection, self._loop, self._take, self._died)
-        self._channel.on_drained = self._calls.drained
+        channel = WorkerChannel(self.name, process.connection, self._loop, self._take, self._died)
+        channel.on_drained = self._calls.drained
+        self._sender.channel = channel
         # Replies to what the model asked before it was ready go this way too.
-        process.send = self._channel.send
+        process.send = channel.send
         self._output = WorkerOutput(process, self._loop)
         self._born_s = monotonic()
         self._number_at_birth = self._last_number
@@ -220,7 +223,7 @@ class ProcessInstance(ModelInstance):
     @property
     def is_up(self) -> bool:
         """Whether there is a worker that can take a batch."""
-        return self._channel is not None
+        return self._sender.channel is not None
 
     @property
     def is_idle(self) -> bool:
@@ -246,8 +249,11 @@ class ProcessInstance(ModelInstance):
             self._process.end()
             self._process.close()
             self._process = None
-        # Segments have descriptors, which would stay open until the garbage collector finds these reference cycles.
+        # Whoever still refers to this instance should not keep descriptors open.
         self._reset()
+        # Both refer to this instance, and what is loaded at the start is kept from the garbage collector.
+        self._overtime = None
+        self.warm_again = None
         # Also has who waits for the last of them go on.
         self._requests.clear()
 
@@ -255,9 +261,9 @@ class ProcessInstance(ModelInstance):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        if self._sender.channel is not None:
+            self._sender.channel.close()
+            self._sender.channel = None
         if self._output is not None:
             self._output.close()
             self._output = None
@@ -350,20 +356,6 @@ class ProcessInstance(ModelInstance):
         if number := self._requests.number_of(request):
             self._send(frame(RESUME, number))
 
-    def _send(self, data: bytes, descriptor: int = -1) -> None:
-        if self._channel is not None:
-            self._channel.send(data, descriptor)
-        # No worker: nobody else would close it.
-        elif descriptor >= 0:
-            os.close(descriptor)
-
-    def _send_all(self, frames: list[OutgoingFrame]) -> None:
-        for data, descriptor in frames:
-            self._send(data, descriptor)
-
-    def _waiting(self) -> int:
-        return self._channel.waiting if self._channel is not None else 0
-
     def _release_segments(self) -> None:
         released = []
         # The last view of a segment may be dropped in any thread, which only appends to this queue.
@@ -374,33 +366,13 @@ class ProcessInstance(ModelInstance):
 
     # Receiving
 
-    def _handlers_by_kind(self) -> dict[int, Callable[[int, bytearray], object]]:
-        """What takes each kind of frame: its number and its payload."""
-        return {
-            RESPONSES: self._take_responses,
-            RESPONSE: self._take_response,
-            DONE: lambda number, payload: self._done(number, orjson.loads(payload) if payload else {}),
-            SCHEMA: self._take_schema,
-            FORGET_SCHEMAS: self._forget_schemas,
-            SEGMENT: lambda number, payload: self._add_segment(number, int.from_bytes(payload, "little")),
-            DROP_SEGMENT: lambda number, payload: self._segments.drop(number),
-            RELEASE: lambda _, payload: self._writer.pool.release([n for (n,) in NUMBERS.iter_unpack(payload)]),
-            LOG: lambda _, payload: log_line(self.name, orjson.loads(payload)),
-            PONG: self._take_pong,
-            IS_READY: lambda number, payload: self._readiness.take(number, orjson.loads(payload)),
-            CONTROL_REQUEST: self._take_control_request,
-            NOTIFICATION: lambda _, payload: self._control.notify(orjson.loads(payload)),
-            CALL: self._take_call,
-            CANCEL_CALL: lambda number, _: self._calls.cancel(number),
-        }
-
     def _take(self, kind: int, number: int, payload: bytearray) -> None:
         # Most frames are of this kind, and skip the look-up in the table.
         if kind == RESPONSES_UNIFORM:
             came_ns = monotonic_ns()
             self._complete_uniform(number, self._reader.read_uniform(payload), came_ns)
         elif (handler := self._handlers.get(kind)) is not None:
-            handler(number, payload)
+            handler(self, number, payload)
 
     def _take_responses(self, number: int, payload: bytearray) -> None:
         came_ns = monotonic_ns()
@@ -429,29 +401,65 @@ class ProcessInstance(ModelInstance):
         self._reader.forget()
         self._calls.forget()
 
+    def _take_done(self, number: int, payload: bytearray) -> None:
+        self._done(number, orjson.loads(payload) if payload else {})
+
+    def _take_segment(self, number: int, payload: bytearray) -> None:
+        if (channel := self._sender.channel) is not None:
+            self._segments.add(number, channel.take_descriptor(), int.from_bytes(payload, "little"))
+
+    def _drop_segment(self, number: int, payload: bytearray) -> None:
+        self._segments.drop(number)
+
+    def _take_released(self, number: int, payload: bytearray) -> None:
+        self._writer.pool.release([n for (n,) in NUMBERS.iter_unpack(payload)])
+
+    def _take_log(self, number: int, payload: bytearray) -> None:
+        log_line(self.name, orjson.loads(payload))
+
     def _take_pong(self, number: int, payload: bytearray) -> None:
         self._missed_beats = 0
 
+    def _take_readiness(self, number: int, payload: bytearray) -> None:
+        self._readiness.take(number, orjson.loads(payload))
+
     def _take_control_request(self, number: int, payload: bytearray) -> None:
-        self._control.handle(orjson.loads(payload), partial(self._reply, self._channel, number))
+        self._control.handle(orjson.loads(payload), partial(self._reply, self._sender.channel, number))
+
+    def _take_notification(self, number: int, payload: bytearray) -> None:
+        self._control.notify(orjson.loads(payload))
 
     def _take_call(self, number: int, payload: bytearray) -> None:
         self._calls.call(number, payload)
         # The worker may wait for segments that tensors of earlier calls lie in.
         self._release_segments()
 
+    def _cancel_call(self, number: int, payload: bytearray) -> None:
+        self._calls.cancel(number)
+
+    # Of the other kinds. A table of the class: one of the instance would refer back to it.
+    _handlers: ClassVar[dict[int, FrameHandler]] = {
+        RESPONSES: _take_responses,
+        RESPONSE: _take_response,
+        DONE: _take_done,
+        SCHEMA: _take_schema,
+        FORGET_SCHEMAS: _forget_schemas,
+        SEGMENT: _take_segment,
+        DROP_SEGMENT: _drop_segment,
+        RELEASE: _take_released,
+        LOG: _take_log,
+        PONG: _take_pong,
+        IS_READY: _take_readiness,
+        CONTROL_REQUEST: _take_control_request,
+        NOTIFICATION: _take_notification,
+        CALL: _take_call,
+        CANCEL_CALL: _cancel_call,
+    }
+
     def _reply(self, channel: WorkerChannel | None, number: int, content: Content) -> None:
         # The reply may come when the worker that asked is gone and another has taken its place.
-        if channel is not None and channel is self._channel:
+        if channel is not None and channel is self._sender.channel:
             channel.send(frame(REPLY, number, orjson.dumps(content)))
-
-    def _add_segment(self, number: int, size: int) -> None:
-        if self._channel is not None:
-            self._segments.add(number, self._channel.take_descriptor(), size)
-
-    def _open_segment(self, number: int, offset: int, size: int) -> Array:
-        found: Array = np.asarray(self._segments.open(number, offset, size))
-        return found
 
     def _complete_uniform(self, number: int, outputs: Sequence[Mapping[str, Array]], came_ns: int) -> None:
         """End the running batch with one response to each request; ``came_ns`` is when they arrived."""
@@ -501,7 +509,7 @@ class ProcessInstance(ModelInstance):
 
     def _late(self) -> None:
         """The batch has run for longer than it may."""
-        batch, channel = self._requests.batch, self._channel
+        batch, channel = self._requests.batch, self._sender.channel
         if channel is not None:
             # The server itself may have been stopped for a while, and the responses may be there.
             channel.read()
@@ -547,9 +555,9 @@ class ProcessInstance(ModelInstance):
         """Notice an end that the connection does not show, since a program that the worker started has it open too."""
         if process.process.poll() is None:
             return False
-        if self._channel is not None:
+        if (channel := self._sender.channel) is not None:
             # The worker's last responses may still lie in the socket.
-            self._channel.read()
+            channel.read()
         # ``read`` may have noticed the end itself.
         if self._process is process:
             self._died()
@@ -557,7 +565,7 @@ class ProcessInstance(ModelInstance):
 
     def _died(self) -> None:
         """Stop listening to a worker that has ended or will end."""
-        process, channel = self._process, self._channel
+        process, channel = self._process, self._sender.channel
         self._unlisten()
         if process is None or self._supervisor.is_over:
             return

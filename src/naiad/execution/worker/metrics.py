@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from naiad.errors import InvalidArgumentError, NaiadError, UnavailableError, UnsupportedError
 from naiad.telemetry.metrics.custom import CustomMetric, CustomMetricKind, CustomMetrics, Family
@@ -34,18 +34,6 @@ class WorkerMetrics:
         self._families: dict[int, _Held] = {}
         self._metrics: dict[int, tuple[_Held, CustomMetric]] = {}
         self._lines = 0
-        self._requests: dict[Any, Callable[[Mapping[str, Any]], Any]] = {
-            "metric_family": self._add_family,
-            "metric": self._add,
-            "metric_value": self._value,
-        }
-        self._notifications: dict[Any, Callable[[Mapping[str, Any]], None]] = {
-            "metric_increment": lambda content: self._find(content).increment(float(content["by"])),
-            "metric_set": lambda content: self._find(content).set(float(content["to"])),
-            "metric_observe": lambda content: self._find(content).observe(float(content["value"])),
-            "metric_delete": lambda content: self._delete(content["metric"]),
-            "metric_family_delete": lambda content: self._delete_family(content["family"]),
-        }
 
     def handle(
         self, content: Mapping[str, Any], succeed: Callable[[Any], None], fail: Callable[[NaiadError], None]
@@ -58,7 +46,7 @@ class WorkerMetrics:
         request = self._requests.get(content.get("what"))
         if request is None:
             return False
-        succeed(request(content))
+        succeed(request(self, content))
         return True
 
     def notify(self, content: Mapping[str, Any]) -> None:
@@ -70,12 +58,12 @@ class WorkerMetrics:
         notification = self._notifications.get(content.get("what"))
         if notification is None:
             raise UnsupportedError(f"a model told '{content.get('what', '')}', which means nothing here")
-        notification(content)
+        notification(self, content)
 
     def close(self) -> None:
         """Delete all metrics that are left. The worker that follows begins anew."""
         for number in list(self._families):
-            self._delete_family(number)
+            self._remove_family(number)
 
     def _add_family(self, content: Mapping[str, Any]) -> None:
         number, name = content["family"], str(content["name"])
@@ -107,6 +95,21 @@ class WorkerMetrics:
         self._metrics[number] = (held, metric)
         held.metrics.add(number)
 
+    def _increment(self, content: Mapping[str, Any]) -> None:
+        self._find(content).increment(float(content["by"]))
+
+    def _set(self, content: Mapping[str, Any]) -> None:
+        self._find(content).set(float(content["to"]))
+
+    def _observe(self, content: Mapping[str, Any]) -> None:
+        self._find(content).observe(float(content["value"]))
+
+    def _delete(self, content: Mapping[str, Any]) -> None:
+        self._remove(content["metric"])
+
+    def _delete_family(self, content: Mapping[str, Any]) -> None:
+        self._remove_family(content["family"])
+
     def _find(self, content: Mapping[str, Any]) -> CustomMetric:
         found = self._metrics.get(content["metric"])
         if found is None:
@@ -118,7 +121,7 @@ class WorkerMetrics:
         # JSON has no words for infinity and NaN.
         return value if math.isfinite(value) else repr(value)
 
-    def _delete(self, number: int) -> None:
+    def _remove(self, number: int) -> None:
         found = self._metrics.pop(number, None)
         if found is None:
             return
@@ -127,11 +130,25 @@ class WorkerMetrics:
         self._lines -= metric.lines
         held.family.release(metric)
 
-    def _delete_family(self, number: int) -> None:
+    def _remove_family(self, number: int) -> None:
         held = self._families.pop(number, None)
         if held is None:
             return
-        # A copy: ``_delete`` removes from the set.
+        # A copy: ``_remove`` removes from the set.
         for metric in list(held.metrics):
-            self._delete(metric)
+            self._remove(metric)
         self._shown.release(held.family)
+
+    # Tables of the class: those of an object would refer back to it.
+    _requests: ClassVar[dict[Any, Callable[[Any, Mapping[str, Any]], Any]]] = {
+        "metric_family": _add_family,
+        "metric": _add,
+        "metric_value": _value,
+    }
+    _notifications: ClassVar[dict[Any, Callable[[Any, Mapping[str, Any]], None]]] = {
+        "metric_increment": _increment,
+        "metric_set": _set,
+        "metric_observe": _observe,
+        "metric_delete": _delete,
+        "metric_family_delete": _delete_family,
+    }

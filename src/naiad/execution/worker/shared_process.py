@@ -38,8 +38,8 @@ class SharedProcesses:
         self._lock = threading.Lock()
         self._running: dict[str, SharedProcess] = {}
 
-    def connect(self, group: str, slot: SharedProcessSlot) -> tuple[SharedProcess, socket.socket]:
-        """A connection of its own for an instance; starts the process of the group when none runs.
+    def connect(self, group: str, name: str, spec: WorkerSpec) -> tuple[SharedProcess, socket.socket]:
+        """A connection of its own for the instance ``name``; starts the process of the group when none runs.
 
         Raises:
             ModelLoadError: it cannot be started.
@@ -49,18 +49,18 @@ class SharedProcesses:
             if process is not None and process.is_running:
                 # It is about to end; a new process takes its place.
                 with contextlib.suppress(OSError):
-                    return process, process.connect(slot)
-            process = self._running[group] = SharedProcess(group, slot.spec, self._left)
+                    return process, process.connect(name)
+            process = self._running[group] = SharedProcess(group, spec, self._left)
             try:
-                return process, process.connect(slot)
+                return process, process.connect(name)
             except OSError as error:
-                raise ModelLoadError(f"instance '{slot.name}': {process.name} ended as it had begun") from error
+                raise ModelLoadError(f"instance '{name}': {process.name} ended as it had begun") from error
 
     def _left(self, process: SharedProcess) -> None:
         """An instance left: the process ends with its last one."""
         with self._lock:
             # Another instance may have connected since.
-            if process.slots:
+            if process.instances:
                 return
             if self._running.get(process.group) is process:
                 del self._running[process.group]
@@ -72,7 +72,7 @@ class SharedProcess:
     """A process that several instances share.
 
     Attributes:
-        slots: the slots of the instances in it.
+        instances: the names of the instances in it, by their connections.
         was_left: the last one has left.
 
     Raises:
@@ -82,7 +82,7 @@ class SharedProcess:
     def __init__(self, group: str, spec: WorkerSpec, left: Callable[[SharedProcess], object]) -> None:
         self.group = group
         self.name = f"shared process '{group}'" if group else "shared process"
-        self.slots: dict[SharedProcessSlot, None] = {}
+        self.instances: dict[socket.socket, str] = {}
         self.was_left = False
         self.worker = WorkerProcess(self.name, spec)
         self.worker.connection.settimeout(_SEND_S)
@@ -96,8 +96,8 @@ class SharedProcess:
         """Whether it has not ended."""
         return self.worker.process.poll() is None
 
-    def connect(self, slot: SharedProcessSlot) -> socket.socket:
-        """A connection to a new thread of it.
+    def connect(self, name: str) -> socket.socket:
+        """A connection to a new thread of it, for the instance ``name``.
 
         Raises:
             OSError: it has ended.
@@ -112,13 +112,13 @@ class SharedProcess:
         finally:
             # The process has a copy. With ours open, its end would not show.
             theirs.close()
-        self.slots[slot] = None
+        self.instances[ours] = name
         return ours
 
-    def leave(self, slot: SharedProcessSlot) -> None:
-        """Release the slot of an instance. May be called twice."""
-        if slot in self.slots:
-            self.slots.pop(slot, None)
+    def leave(self, connection: socket.socket) -> None:
+        """Forget the instance that has a connection. May be called twice."""
+        # One look: a loading thread and the loop may both come here.
+        if self.instances.pop(connection, None) is not None:
             self._left(self)
 
     def end(self) -> None:
@@ -175,9 +175,9 @@ class SharedProcessSlot(WorkerProcess):
         self._sit_down()
 
     def _sit_down(self) -> None:
-        self._shared, connection = self._processes.connect(self._group, self)
+        self._shared, connection = self._processes.connect(self._group, self.name, self.spec)
         self._set_up(self.name, self.spec, connection)
-        self.process = SlotConnection(self._shared, self, connection)
+        self.process = SlotConnection(self._shared, connection)
 
     def begin(self, handle: ControlHandler | None = None) -> tuple[int, Any]:
         """Begin in the shared process.
@@ -226,7 +226,7 @@ class SharedProcessSlot(WorkerProcess):
     def exit_reason(self) -> str:
         """The exit reason of the shared process, or the text that this instance alone has left it."""
         # A copy: instances come and go in other threads.
-        others = ", ".join(slot.name for slot in list(self._shared.slots))
+        others = ", ".join(list(self._shared.instances.values()))
         if how := self._shared.exit_reason():
             return f"the process that it shares ({others}) has ended: {how}"
         self.end()
@@ -236,7 +236,7 @@ class SharedProcessSlot(WorkerProcess):
         """Leave the process, which continues for the other instances."""
         with contextlib.suppress(OSError):
             self.connection.close()
-        self._shared.leave(self)
+        self._shared.leave(self.connection)
 
     def close(self) -> None:
         """Leave the process, if that has not happened; the last call."""
@@ -246,9 +246,8 @@ class SharedProcessSlot(WorkerProcess):
 class SlotConnection:
     """The ``subprocess.Popen`` of a slot: ends and waits for one instance of the shared process."""
 
-    def __init__(self, shared: SharedProcess, slot: SharedProcessSlot, connection: socket.socket) -> None:
+    def __init__(self, shared: SharedProcess, connection: socket.socket) -> None:
         self._shared = shared
-        self._slot = slot
         self._connection = connection
 
     @property
@@ -279,5 +278,5 @@ class SlotConnection:
         waiter.register(self._connection, _HUNG_UP)
         if not waiter.poll(None if timeout is None else timeout * 1000):
             raise subprocess.TimeoutExpired(self._shared.name, timeout or 0)
-        self._shared.leave(self._slot)
+        self._shared.leave(self._connection)
         return 0

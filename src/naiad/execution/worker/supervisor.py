@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from naiad.errors import ModelLoadError
 from naiad.execution.worker.process import WorkerProcess
 
 FIRST_S: Final = 0.1
@@ -89,8 +90,10 @@ class WorkerSupervisor:
         self._thread: threading.Thread | None = None
 
     def stop(self) -> None:
-        """Start no worker any more. A start under way comes to its end, and is ended then."""
+        """Start no worker any more. A worker whose start or end is under way is ended and closed."""
         self.is_over = True
+        # They are the instance's, which owns this.
+        self._spawn, self._ended, self._came = _refuse, _close, _give_up_late
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -146,14 +149,26 @@ class WorkerSupervisor:
     def _notify_started(self, spawned: StartedWorker | None, failure: str) -> None:
         self._thread = None
         if self.is_over:
-            # This runs on the loop, which must not wait for the worker's end.
-            threading.Thread(target=_give_up, args=[spawned], daemon=True).start()
+            _give_up_late(spawned, failure)
         else:
             self._came(spawned, failure)
 
 
+def _refuse() -> StartedWorker:
+    raise ModelLoadError("the instance has stopped")
+
+
+def _close(process: WorkerProcess, how: str) -> None:
+    process.close()
+
+
+def _give_up_late(spawned: StartedWorker | None, failure: str) -> None:
+    """End a worker that was ready too late, in a thread: this runs on the loop, which must not wait for it."""
+    threading.Thread(target=_give_up, args=[spawned], daemon=True).start()
+
+
 def _give_up(spawned: StartedWorker | None) -> None:
-    """End a worker that was ready too late; that may take seconds."""
+    """End a worker; that may take seconds."""
     if spawned is not None:
         spawned.process.end()
         spawned.process.close()

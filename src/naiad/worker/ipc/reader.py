@@ -82,9 +82,11 @@ class Channel:
         return self._descriptors.popleft()
 
     def close(self) -> None:
-        """Close the socket, and release the buffer unless a thread reads."""
+        """Close the socket, and release the buffer and the handler unless a thread reads."""
         self._connection.close()
         if self._reading.acquire(False):
+            # It is its owner's, which refers to this channel.
+            self._handle = _ignore
             self._view.release()
             self._buffer, self._view = bytearray(), memoryview(b"")
             self._reading.release()
@@ -229,6 +231,10 @@ class Channel:
                     # Without MSG_CMSG_CLOEXEC a program that the model starts would inherit them.
                     os.set_inheritable(descriptor, False)
                     self._descriptors.append(descriptor)
+
+
+def _ignore(kind: int, number: int, payload: bytearray) -> None:
+    """Stands in for the handler of a channel that is closed."""
 
 
 def _waiting_on(connection: socket.socket) -> Callable[[], object]:

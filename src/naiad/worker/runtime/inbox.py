@@ -93,8 +93,10 @@ class Inbox:
         handler(number, payload)
 
     def close(self) -> None:
-        """Unmap the server's segments, when no batch needs them any more."""
+        """Unmap the server's segments, when no batch needs them any more; no frame is handled after this."""
         self._segments.close()
+        # They refer to this inbox.
+        self._handlers.clear()
 
     def _cancel(self, number: int, payload: bytearray) -> None:
         if len(self.cancelled) >= MAX_CANCELLED:

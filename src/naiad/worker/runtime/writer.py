@@ -111,6 +111,8 @@ class FrameWriter:
         """Unmap the segments of this side, when the last response is written."""
         with self._lock:
             self.pool.close()
+            # They are its owner's, which refers to this writer.
+            self._look, self._dropped = _nothing, None
 
     # Responses
 
@@ -375,6 +377,10 @@ class FrameWriter:
             due.append(FRAME.pack(RELEASE, NUMBERS.size * len(numbers), 0))
             due += numbers
         return due
+
+
+def _nothing() -> None:
+    """Stands in for a writer's owner once it is closed."""
 
 
 def json_frame(kind: int, number: int, content: Mapping[str, Any]) -> bytes:
