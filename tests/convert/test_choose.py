@@ -10,11 +10,11 @@ from naiad.convert.results import BatchLevel, Conversion, FormatResult, Measurem
 from naiad.convert.settings import Strategy
 
 
-def result(form: str, size: int, *levels: tuple[int, float, float, float], is_good: bool = True) -> FormatResult:
+def result(target: str, size: int, *levels: tuple[int, float, float, float], is_good: bool = True) -> FormatResult:
     """A measured format; a level is batch, rate, p50 and p99 in ms."""
     measured = Measurement([BatchLevel(batch, rate, p50, p99, p50) for batch, rate, p50, p99 in levels])
     return FormatResult(
-        form, made={"file": f"/{form}"}, verified={"is_good": is_good}, measured=measured, size_bytes=size
+        target, made={"file": f"/{target}"}, verified={"is_good": is_good}, measured=measured, size_bytes=size
     )
 
 

@@ -73,7 +73,7 @@ def test_optimize_converts_a_live_module(tmp_path: Path) -> None:
     )
     assert not package.is_empty()
     best = package.get_best_model_status(strategies=[nav.MinLatencyStrategy()])
-    assert best is not None and best.form == "torchscript-trace"
+    assert best is not None and best.target == "torchscript-trace"
     nav.package.save(package, tmp_path / "net.nav")
     again = nav.package.load(tmp_path / "net.nav", tmp_path / "again")
     with again.get_runner(strategies=[nav.MaxThroughputStrategy()]) as runner:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from naiad.convert.process import StepResult, run_in_child
+from naiad.convert.process import StepResult, run_step_process
 from naiad.convert.settings import Limits
 
 STEPS = """
@@ -40,7 +40,7 @@ def die():
     os.kill(os.getpid(), signal.SIGSEGV)
 
 def partial():
-    from naiad.convert.child import write_result
+    from naiad.convert.step_program import write_result
     write_result({"value": {"levels": [1]}, "failure": None})
     time.sleep(600)
 """
@@ -52,7 +52,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def go(name: str, limits: Limits | None = None, **arguments: Any) -> StepResult:
-        return run_in_child(name, f"own_steps:{name}", arguments, tmp_path / name, limits or Limits(time_s=60))
+        return run_step_process(name, f"own_steps:{name}", arguments, tmp_path / name, limits or Limits(time_s=60))
 
     return go
 

@@ -96,7 +96,7 @@ def test_a_network_becomes_onnx_and_openvino(tmp_path: Path) -> None:
     words = ("--formats=onnx-trace,openvino", f"--repository={tmp_path / 'models'}")
     code, conversion = converted(tmp_path, f"{program}:net", f"--data={program}:data", *words)
     assert code == 0
-    states = {result.form: result.state for result in conversion.formats}
+    states = {result.target: result.state for result in conversion.formats}
     assert states.get("onnx-trace") == "ok"
     assert states.get("openvino") == "ok"
     for result in conversion.formats:

@@ -67,7 +67,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
         _print(one, results, conversion)
         good = [result for result in results if result.is_good]
         tried, made = tried + len(results), made + len(good)
-        can = [result for result in results if result.form not in one.cannot]
+        can = [result for result in results if result.target not in one.cannot]
         able, able_made = able + len(can), able_made + sum(result.is_good for result in can)
         gain = _gain(conversion)
         gains += [gain] if gain else []
@@ -95,7 +95,7 @@ def lacks_package(result: FormatResult, conversion: Conversion) -> bool:
     if failed is None:
         return False
     lacking = any(one.failure is not None and one.failure.is_missing_package for one in conversion.formats)
-    return failed.is_missing_package or ("which failed" in failed.reason and lacking) or result.form == "tensorrt"
+    return failed.is_missing_package or ("which failed" in failed.reason and lacking) or result.target == "tensorrt"
 
 
 def _gain(conversion: Conversion) -> float:
@@ -115,4 +115,4 @@ def _print(one: Architecture, results: list[FormatResult], conversion: Conversio
         rate = f"{result.measured.first.rate:9.1f}/s" if result.measured and result.measured.levels else " " * 11
         peak = f"{result.peak_bytes >> 20:6} MiB" if result.is_made else ""
         failure = f" {result.failure}" if result.failure else ""
-        print(f"  {result.form:<20}{result.state:<22}{rate} {result.seconds:6.1f} s {peak}{failure}", file=sys.stderr)
+        print(f"  {result.target:<20}{result.state:<22}{rate} {result.seconds:6.1f} s {peak}{failure}", file=sys.stderr)

@@ -24,7 +24,7 @@ def choose(results: Sequence[FormatResult], strategy: Strategy, budget_ms: float
     if strategy is Strategy.LATENCY_BUDGET:
         return _within(good, budget_ms)
     best = min(good, key=_keys(strategy))
-    return best.form, f"{strategy}: {_figure(best, strategy)}"
+    return best.target, f"{strategy}: {_figure(best, strategy)}"
 
 
 def batching_of(measured: Measurement, is_batching: bool, budget_ms: float = 0.0) -> Batching:
@@ -58,7 +58,7 @@ def _figure(result: FormatResult, strategy: Strategy) -> str:
 
 def _within(good: Sequence[FormatResult], budget_ms: float) -> tuple[str, str]:
     found = [
-        (level.rate, result.form, level)
+        (level.rate, result.target, level)
         for result in good
         for level in _measured(result).levels
         if level.p99_ms <= budget_ms
@@ -66,8 +66,8 @@ def _within(good: Sequence[FormatResult], budget_ms: float) -> tuple[str, str]:
     if not found:
         least = min(level.p99_ms for result in good for level in _measured(result).levels)
         return "", f"no format keeps a p99 of {budget_ms:g} ms; the least is {least:.3g} ms"
-    rate, form, level = max(found, key=lambda one: one[:2])
-    return form, f"{rate:.4g} inferences/s with a batch of {level.batch} and a p99 of {level.p99_ms:.3g} ms"
+    rate, target, level = max(found, key=lambda one: one[:2])
+    return target, f"{rate:.4g} inferences/s with a batch of {level.batch} and a p99 of {level.p99_ms:.3g} ms"
 
 
 def _measured(result: FormatResult) -> Measurement:

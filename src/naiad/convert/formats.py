@@ -85,9 +85,9 @@ _ALL: Final = (
     TargetFormat("tensorrt", "tensorrt", "model.plan", "tensorrt", "", "", Precision.FP32, "convert"),
     TargetFormat("python", "python", "model.py", "numpy", backend="python"),
 )
-FORMATS: Final = MappingProxyType({form.name: form for form in _ALL})
+FORMATS: Final = MappingProxyType({target.name: target for target in _ALL})
 """All of them by name."""
-GROUPS: Final = tuple(dict.fromkeys(form.group for form in _ALL))
+GROUPS: Final = tuple(dict.fromkeys(target.group for target in _ALL))
 """The words of ``--formats`` that stand for several."""
 
 
@@ -101,4 +101,4 @@ def chosen_formats(words: tuple[str, ...]) -> tuple[str, ...]:
         if word not in FORMATS and word not in GROUPS:
             raise KeyError(word)
     groups = set(words) - set(FORMATS)
-    return tuple(name for name, form in FORMATS.items() if name in words or form.group in groups)
+    return tuple(name for name, target in FORMATS.items() if name in words or target.group in groups)

@@ -64,7 +64,7 @@ def configured(names: Sequence[str], tensors: Sequence[Mapping[str, Any]]) -> tu
 
 def config_text(
     name: str,
-    form: TargetFormat,
+    target: TargetFormat,
     inputs: Sequence[ConfiguredTensor],
     outputs: Sequence[ConfiguredTensor],
     batching: Batching,
@@ -80,7 +80,7 @@ def config_text(
         warmup: the shapes of the warm-up's tensors by their names; None for none.
     """
     config = message_class("ModelConfig")()
-    config.name, config.platform, config.backend = name, form.platform, form.backend
+    config.name, config.platform, config.backend = name, target.platform, target.backend
     config.max_batch_size = batching.max_batch_size
     cut = 1 if batching.max_batch_size else 0
     for field, tensors in ((config.input, inputs), (config.output, outputs)):
@@ -94,7 +94,7 @@ def config_text(
         config.dynamic_batching.max_queue_delay_microseconds = batching.delay_us
     if warmup:
         _fill_warmup(config, warmup, cut)
-    for key, value in _parameters(form, parameters).items():
+    for key, value in _parameters(target, parameters).items():
         config.parameters[key].string_value = value
     return config_pbtxt(config)
 
@@ -120,9 +120,9 @@ def _fill_warmup(config: Any, shapes: Mapping[str, tuple[int, ...]], cut: int) -
         value.input_data_file = identifier(entry.name)
 
 
-def _parameters(form: TargetFormat, given: Mapping[str, str] | None) -> dict[str, str]:
+def _parameters(target: TargetFormat, given: Mapping[str, str] | None) -> dict[str, str]:
     own = dict(given or {})
-    if form.name == "treelite":
+    if target.name == "treelite":
         own.setdefault("model_type", "treelite_checkpoint")
     return own
 

@@ -31,7 +31,7 @@ def save(conversion: Conversion, file: Path, *, overwrite: bool = False, with_sa
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as made:
             made.writestr(_HEAD, json.dumps({"version": _VERSION, "name": conversion.name}))
             made.writestr(REPORT, json.dumps(conversion.as_json(), indent=1).replace(str(work), _ROOT))
-            folders = [work / result.form / "model" for result in conversion.formats if result.is_made]
+            folders = [work / result.target / "model" for result in conversion.formats if result.is_made]
             folders += [work / "samples", work / "reference"] if with_samples else []
             for path in sorted(path for folder in folders for path in folder.rglob("*") if path.is_file()):
                 made.write(path, str(path.relative_to(work)))

@@ -24,15 +24,15 @@ class Path:
         extra: more arguments.
     """
 
-    form: str
+    target: str
     function: str
     takes: tuple[str, ...]
     parents: tuple[str, ...]
     extra: Mapping[str, Any]
 
 
-def _path(form: str, function: str, takes: str, parents: tuple[str, ...] = (), **extra: Any) -> Path:
-    return Path(form, _STEPS + function, tuple(takes.split()), parents, MappingProxyType(extra))
+def _path(target: str, function: str, takes: str, parents: tuple[str, ...] = (), **extra: Any) -> Path:
+    return Path(target, _STEPS + function, tuple(takes.split()), parents, MappingProxyType(extra))
 
 
 def _downstream(onnx: tuple[str, ...], openvino: tuple[str, ...]) -> tuple[Path, ...]:
@@ -95,9 +95,9 @@ def paths_to(kind: SourceKind, wanted: tuple[str, ...]) -> tuple[Path, ...]:
         return known
     needed = set(wanted)
     for path in reversed(known):
-        if path.form in needed:
-            reached = [parent for parent in path.parents if any(other.form == parent for other in known)]
+        if path.target in needed:
+            reached = [parent for parent in path.parents if any(other.target == parent for other in known)]
             # The best parent alone, unless one of the others is wanted anyhow.
             if reached and not needed & set(reached):
                 needed.add(reached[0])
-    return tuple(path for path in known if path.form in needed)
+    return tuple(path for path in known if path.target in needed)

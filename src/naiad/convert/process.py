@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import psutil
 
-from naiad.convert.child import RESULT
 from naiad.convert.errors import StepFailure
 from naiad.convert.settings import Limits
+from naiad.convert.step_program import RESULT
 from naiad.processes.process_group import GroupedProcess
 
 _POLL_S: Final = 0.05
@@ -30,7 +30,7 @@ import sys
 os.chdir({folder!r})
 sys.path[:0] = {path!r}
 
-from naiad.convert.child import run_step
+from naiad.convert.step_program import run_step
 
 run_step(
     {function!r},
@@ -65,7 +65,9 @@ class StepResult:
         return self.folder / "reproduce.py"
 
 
-def run_in_child(name: str, function: str, arguments: Mapping[str, Any], folder: Path, limits: Limits) -> StepResult:
+def run_step_process(
+    name: str, function: str, arguments: Mapping[str, Any], folder: Path, limits: Limits
+) -> StepResult:
     """Run one step to its end, or end it at a limit. Never raises for what the step does."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RESULT).unlink(missing_ok=True)

@@ -14,12 +14,12 @@ from naiad.convert.formats import FORMATS
 from naiad.convert.model_config import WARMUP, Batching, config_text, configured, warmup_arrays
 from naiad.convert.results import FormatResult
 from naiad.convert.samples import Sample
-from naiad.convert.signature import ModelSignature, NamedTensor, identifier
+from naiad.convert.signature import NamedTensor, SourceSignature, identifier
 
 
 def config_of(
     result: FormatResult,
-    signature: ModelSignature,
+    signature: SourceSignature,
     name: str,
     batching: Batching,
     *,
@@ -32,22 +32,22 @@ def config_of(
     seen = (result.verified or {}).get("outputs") or [
         {"dtype": tensor.dtype, "shape": tensor.shape} for tensor in signature.outputs
     ]
-    if result.form == "treelite":
+    if result.target == "treelite":
         seen = [{**seen[0], "dtype": "float32"}]
     parameters = {}
-    if result.form == "treelite" and len(seen[0]["shape"]) == 2 and seen[0]["shape"][1] > 1:
+    if result.target == "treelite" and len(seen[0]["shape"]) == 2 and seen[0]["shape"][1] > 1:
         parameters["predict_proba"] = "true"
     outputs = configured(result.made["outputs"], seen)
     warmup = None
     if sample is not None:
         warmup = {key: array.shape for key, array in warmup_arrays(sample, inputs, batching).items()}
-    form = FORMATS[result.form]
-    return config_text(name, form, inputs, outputs, batching, labels=labels, warmup=warmup, parameters=parameters)
+    target = FORMATS[result.target]
+    return config_text(name, target, inputs, outputs, batching, labels=labels, warmup=warmup, parameters=parameters)
 
 
 def publish(
     result: FormatResult,
-    signature: ModelSignature,
+    signature: SourceSignature,
     repository: Path,
     name: str,
     batching: Batching,
@@ -63,8 +63,8 @@ def publish(
         ConvertError: there is such a version already, or the disk refuses.
     """
     assert result.made is not None, "only what was made is published"
-    if not FORMATS[result.form].is_served:
-        raise ConvertError(f"{result.form} is not served by Naiad; choose another format (--formats)")
+    if not FORMATS[result.target].is_served:
+        raise ConvertError(f"{result.target} is not served by Naiad; choose another format (--formats)")
     folder = repository / name
     if folder.exists():
         raise ConvertError(f"there is a model {folder} already; remove it, or give another --name")
@@ -87,13 +87,13 @@ def publish(
     return folder
 
 
-def can_warm_up(result: FormatResult, signature: ModelSignature) -> bool:
+def can_warm_up(result: FormatResult, signature: SourceSignature) -> bool:
     """Whether a sample's bytes can be kept as they are, and the model is one that is slower at first."""
-    return result.form != "python" and all(tensor.dtype != "str" for tensor in signature.inputs)
+    return result.target != "python" and all(tensor.dtype != "str" for tensor in signature.inputs)
 
 
 def link_for_measuring(
-    result: FormatResult, signature: ModelSignature, repository: Path, name: str, largest: int
+    result: FormatResult, signature: SourceSignature, repository: Path, name: str, largest: int
 ) -> None:
     """A repository with one model, whose version is a link to the files, without dynamic batching."""
     assert result.made is not None, "only what was made is measured"
@@ -106,12 +106,12 @@ def link_for_measuring(
 
 
 def _as_json(result: FormatResult, tensor: NamedTensor) -> dict[str, object]:
-    dtype = "float32" if result.form == "treelite" else tensor.dtype
+    dtype = "float32" if result.target == "treelite" else tensor.dtype
     return {"name": tensor.name, "dtype": dtype, "shape": tensor.shape}
 
 
 def _write_warmup(
-    place: Path, result: FormatResult, signature: ModelSignature, batching: Batching, sample: Sample
+    place: Path, result: FormatResult, signature: SourceSignature, batching: Batching, sample: Sample
 ) -> None:
     assert result.made is not None, "only what was made is published"
     inputs = configured(result.made["inputs"], [_as_json(result, tensor) for tensor in signature.inputs])

@@ -48,7 +48,7 @@ def _table(conversion: Conversion) -> str:
 
 def _chart(conversion: Conversion) -> str:
     bars = [("source", conversion.source.best.rate)] if conversion.source and conversion.source.levels else []
-    bars += [(r.form, r.measured.best.rate) for r in conversion.formats if r.measured and r.measured.levels]
+    bars += [(r.target, r.measured.best.rate) for r in conversion.formats if r.measured and r.measured.levels]
     if not bars:
         return "<p>Nothing was measured.</p>"
     most = max(rate for _, rate in bars) or 1.0
@@ -63,7 +63,7 @@ def _chart(conversion: Conversion) -> str:
 
 def _levels(conversion: Conversion) -> str:
     heads = "<tr><th>format</th><th>batch</th><th>rate/s</th><th>p50 ms</th><th>p99 ms</th></tr>"
-    found = [("source", conversion.source), *((r.form, r.measured) for r in conversion.formats)]
+    found = [("source", conversion.source), *((r.target, r.measured) for r in conversion.formats)]
     lines = [
         f"<tr><td>{escape(name)}</td><td>{one.batch}</td><td>{one.rate:.1f}</td><td>{one.p50_ms:.3f}</td>"
         f"<td>{one.p99_ms:.3f}</td></tr>"
@@ -76,12 +76,12 @@ def _levels(conversion: Conversion) -> str:
 
 def _failures(conversion: Conversion) -> list[str]:
     texts = [
-        f"{result.form}: {result.failed_in} failed: {result.failure}\nrun it again: {result.script}"
+        f"{result.target}: {result.failed_in} failed: {result.failure}\nrun it again: {result.script}"
         for result in conversion.formats
         if result.failure is not None
     ]
     texts += [
-        f"{result.form} is not verified: {result.verified['reason']}"
+        f"{result.target} is not verified: {result.verified['reason']}"
         for result in conversion.formats
         if result.verified is not None and not result.verified["is_good"]
     ]

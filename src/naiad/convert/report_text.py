@@ -20,10 +20,10 @@ def report_text(conversion: Conversion) -> str:
     lines += _table([HEADINGS, *rows(conversion)])
     for result in conversion.formats:
         if result.failure is not None:
-            lines += ["", *_wrapped(f"{result.form}: {result.failed_in} failed: {result.failure}")]
+            lines += ["", *_wrapped(f"{result.target}: {result.failed_in} failed: {result.failure}")]
             lines += [f"  run it again: {result.script}"] if result.script else []
         elif result.verified is not None and not result.verified["is_good"]:
-            lines += ["", *_wrapped(f"{result.form} is not verified: {result.verified['reason']}")]
+            lines += ["", *_wrapped(f"{result.target} is not verified: {result.verified['reason']}")]
             lines.append(f"  the worst sample: {result.verified['worst_file']}")
     lines += ["", *(f"note: {note}" for note in conversion.notes)] if conversion.notes else []
     named = f"{conversion.chosen} ({conversion.reason})" if conversion.chosen else f"none; {conversion.reason}"
@@ -44,7 +44,7 @@ def rows(conversion: Conversion) -> list[tuple[str, ...]]:
 
 def _row(result: FormatResult, conversion: Conversion) -> tuple[str, ...]:
     verified = result.verified
-    name = f"{result.form} *" if result.form == conversion.chosen else result.form
+    name = f"{result.target} *" if result.target == conversion.chosen else result.target
     return (
         name,
         result.state,

@@ -70,7 +70,7 @@ class FormatResult:
         precision: of its weights.
     """
 
-    form: str
+    target: str
     is_wanted: bool = True
     made: dict[str, Any] | None = None
     verified: dict[str, Any] | None = None
@@ -129,9 +129,9 @@ class Conversion:
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
 
-    def of(self, form: str) -> FormatResult | None:
+    def of(self, target: str) -> FormatResult | None:
         """The result of one format."""
-        return next((result for result in self.formats if result.form == form), None)
+        return next((result for result in self.formats if result.target == target), None)
 
     def as_json(self) -> dict[str, Any]:
         """For ``from_json``, and for programs."""

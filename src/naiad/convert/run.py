@@ -13,12 +13,12 @@ from naiad.convert import paths
 from naiad.convert.choose import batching_of, choose
 from naiad.convert.errors import ConvertError, StepFailure
 from naiad.convert.formats import FORMATS, Precision
-from naiad.convert.process import StepResult, run_in_child
+from naiad.convert.process import StepResult, run_step_process
 from naiad.convert.publish import can_warm_up, config_of, link_for_measuring, publish
 from naiad.convert.results import Conversion, FormatResult, Measurement
 from naiad.convert.samples import load_samples
 from naiad.convert.settings import ConvertSettings
-from naiad.convert.signature import ModelSignature
+from naiad.convert.signature import SourceSignature
 from naiad.convert.source import SourceKind
 
 REPORT: Final = "report.json"
@@ -42,9 +42,9 @@ class Converter:
         self._has_samples = has_samples
 
     @property
-    def signature(self) -> ModelSignature:
+    def signature(self) -> SourceSignature:
         """The model's tensors, once they are known."""
-        return ModelSignature.from_json(self.conversion.described["signature"])
+        return SourceSignature.from_json(self.conversion.described["signature"])
 
     @property
     def chosen(self) -> FormatResult:
@@ -143,18 +143,18 @@ class Converter:
         kind = SourceKind(self.conversion.described["kind"])
         wanted = self.settings.formats
         for path in paths.paths_to(kind, wanted):
-            is_wanted = not wanted or path.form in wanted
+            is_wanted = not wanted or path.target in wanted
             # Without the user's own metric nobody could say whether they are good enough.
-            is_judged = FORMATS[path.form].precision is not Precision.INT8 or self.settings.verification.is_users
+            is_judged = FORMATS[path.target].precision is not Precision.INT8 or self.settings.verification.is_users
             if not wanted and not is_judged:
                 continue
             self.conversion.formats.append(self._make(path, is_wanted))
-        unreachable = [form for form in wanted if self.conversion.of(form) is None]
+        unreachable = [target for target in wanted if self.conversion.of(target) is None]
         if unreachable:
             self.conversion.notes.append(f"a model of {kind} cannot become {', '.join(unreachable)}")
 
     def _make(self, path: paths.Path, is_wanted: bool) -> FormatResult:
-        result = FormatResult(path.form, is_wanted, precision=self._precision(path.form))
+        result = FormatResult(path.target, is_wanted, precision=self._precision(path.target))
         candidates = [self.conversion.of(parent) for parent in path.parents]
         parents = [parent for parent in candidates if parent is not None and parent.is_made]
         if path.parents and not parents:
@@ -163,8 +163,8 @@ class Converter:
             return result
         # Another parent is tried when the first one fails.
         for number, parent in enumerate(parents or [None]):
-            folder = self.settings.work / path.form / ("export" if not number else f"export-{number + 1}")
-            done = self._step(path.form, path.function, self._arguments(path, parent), folder)
+            folder = self.settings.work / path.target / ("export" if not number else f"export-{number + 1}")
+            done = self._step(path.target, path.function, self._arguments(path, parent), folder)
             result.seconds, result.peak_bytes = result.seconds + done.seconds, max(result.peak_bytes, done.peak_bytes)
             result.frameworks = done.frameworks
             self._note_failure(result, done, "export")
@@ -176,7 +176,7 @@ class Converter:
 
     def _arguments(self, path: paths.Path, parent: FormatResult | None) -> dict[str, Any]:
         settings = self.settings
-        folder = settings.work.resolve() / path.form / "model"
+        folder = settings.work.resolve() / path.target / "model"
         # Of an earlier try.
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -191,15 +191,15 @@ class Converter:
         arguments = {name: known[name] for name in path.takes}
         if made:
             arguments["parent"] = made["file"]
-        return {**arguments, **path.extra, "file": str(folder / FORMATS[path.form].file)}
+        return {**arguments, **path.extra, "file": str(folder / FORMATS[path.target].file)}
 
     def _verify(self, result: FormatResult) -> None:
         asked = self.settings.verification
         done = self._step(
-            f"{result.form}: verify",
+            f"{result.target}: verify",
             "naiad.convert.steps.verify:verify",
             {
-                "form": result.form,
+                "target": result.target,
                 "made": result.made,
                 "signature": self.conversion.described["signature"],
                 "folder": str(self.settings.work.resolve()),
@@ -208,7 +208,7 @@ class Converter:
                 "minimum": asked.minimum,
                 "function": _absolute(asked.function) if asked.function else "",
             },
-            self.settings.work / result.form / "verify",
+            self.settings.work / result.target / "verify",
         )
         self._note_failure(result, done, "verification")
         if done.failure is None:
@@ -217,9 +217,9 @@ class Converter:
     def _measure(self, result: FormatResult) -> None:
         if result.verified is None or not result.verified["is_good"]:
             return
-        if not FORMATS[result.form].is_served:
+        if not FORMATS[result.target].is_served:
             return
-        folder = self.settings.work / result.form / "measure"
+        folder = self.settings.work / result.target / "measure"
         sizes, asked = self._batch_sizes(), self.settings.measuring
         try:
             link_for_measuring(result, self.signature, folder / "repository", "measured", sizes[-1])
@@ -227,7 +227,7 @@ class Converter:
             result.failure, result.failed_in = StepFailure(f"{folder} cannot be written: {error}"), "measurement"
             return
         done = self._step(
-            f"{result.form}: measure",
+            f"{result.target}: measure",
             "naiad.convert.steps.measure:measure_served",
             {
                 "repository": str((folder / "repository").resolve()),
@@ -274,7 +274,7 @@ class Converter:
 
     def _step(self, name: str, function: str, arguments: dict[str, Any], folder: Path) -> StepResult:
         self._say(f"{name} ...")
-        done = run_in_child(name, function, arguments, folder.resolve(), self.settings.limits)
+        done = run_step_process(name, function, arguments, folder.resolve(), self.settings.limits)
         outcome = f"failed: {done.failure}" if done.failure is not None else "done"
         self._say(f"{name}: {outcome} ({done.seconds:.1f} s)")
         return done
@@ -283,9 +283,9 @@ class Converter:
         result.failure, result.failed_in = done.failure, stage if done.failure is not None else ""
         result.script = str(done.script) if done.failure is not None else ""
 
-    def _precision(self, form: str) -> str:
+    def _precision(self, target: str) -> str:
         """Of a format's weights, and no better than the source's own."""
-        own = FORMATS[form].precision
+        own = FORMATS[target].precision
         return str(own) if own is not Precision.FP32 else str(self.conversion.described["precision"])
 
     def _batch_sizes(self) -> list[int]:
@@ -329,4 +329,4 @@ def _measured(result: FormatResult) -> Measurement:
 
 def made_formats(results: Sequence[FormatResult]) -> list[str]:
     """The names of the formats that were made."""
-    return [result.form for result in results if result.is_made]
+    return [result.target for result in results if result.is_made]

@@ -10,32 +10,32 @@ import numpy as np
 
 from naiad.convert.errors import StepError
 from naiad.convert.outputs import Arrays, as_arrays
-from naiad.convert.signature import ModelSignature
+from naiad.convert.signature import SourceSignature
 from naiad.convert.source import torch_tensors
 
 Sample = Mapping[str, np.ndarray[Any, Any]]
 Runner = Callable[[Sample], Arrays]
 
 
-def open_runner(form: str, made: Mapping[str, Any], signature: ModelSignature) -> Runner:
+def open_runner(target: str, made: Mapping[str, Any], signature: SourceSignature) -> Runner:
     """A function from a sample to the outputs, with the signature's names.
 
     Args:
-        form: the format's name.
+        target: the format's name.
         made: what the step returned that made the file.
 
     Raises:
         StepError: nothing here runs the format.
     """
-    opener = _OPENERS.get(form.partition("-int8")[0])
+    opener = _OPENERS.get(target.partition("-int8")[0])
     if opener is None:
-        raise StepError(f"nothing here runs {form}")
+        raise StepError(f"nothing here runs {target}")
     outputs = [tensor.name for tensor in signature.outputs]
     call = opener(str(made.get("callable", made["file"])), made["inputs"], made["outputs"], signature)
     return lambda sample: as_arrays(call(sample), outputs)
 
 
-def _torchscript(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: ModelSignature) -> Any:
+def _torchscript(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: SourceSignature) -> Any:
     import torch
 
     with warnings.catch_warnings():
@@ -50,7 +50,7 @@ def _torchscript(file: str, inputs: Sequence[str], outputs: Sequence[str], signa
     return call
 
 
-def _exported(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: ModelSignature) -> Any:
+def _exported(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: SourceSignature) -> Any:
     import torch
 
     module = torch.export.load(file).module()
@@ -62,7 +62,7 @@ def _exported(file: str, inputs: Sequence[str], outputs: Sequence[str], signatur
     return call
 
 
-def _compiled(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: ModelSignature) -> Any:
+def _compiled(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: SourceSignature) -> Any:
     import torch
     from torch._inductor import aoti_load_package
 
@@ -75,7 +75,7 @@ def _compiled(file: str, inputs: Sequence[str], outputs: Sequence[str], signatur
     return call
 
 
-def _onnx(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: ModelSignature) -> Any:
+def _onnx(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: SourceSignature) -> Any:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
@@ -89,7 +89,7 @@ def _onnx(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: M
     return call
 
 
-def _openvino(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: ModelSignature) -> Any:
+def _openvino(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: SourceSignature) -> Any:
     import openvino
 
     core = openvino.Core()
@@ -104,7 +104,7 @@ def _openvino(file: str, inputs: Sequence[str], outputs: Sequence[str], signatur
     return call
 
 
-def _saved_model(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: ModelSignature) -> Any:
+def _saved_model(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: SourceSignature) -> Any:
     import tensorflow as tf
 
     loaded = tf.saved_model.load(file)
@@ -120,7 +120,7 @@ def _saved_model(file: str, inputs: Sequence[str], outputs: Sequence[str], signa
     return call
 
 
-def _forest(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: ModelSignature) -> Any:
+def _forest(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: SourceSignature) -> Any:
     import treelite
 
     forest = treelite.Model.deserialize(file)
@@ -138,7 +138,7 @@ def _forest(file: str, inputs: Sequence[str], outputs: Sequence[str], signature:
     return call
 
 
-def _python(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: ModelSignature) -> Any:
+def _python(file: str, inputs: Sequence[str], outputs: Sequence[str], signature: SourceSignature) -> Any:
     from naiad.convert.source import load_source
 
     return load_source(file).call

@@ -25,7 +25,7 @@ class NamedTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelSignature:
+class SourceSignature:
     """All tensors of a model.
 
     Attributes:
@@ -43,7 +43,7 @@ class ModelSignature:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> ModelSignature:
+    def from_json(cls, given: Mapping[str, Any]) -> SourceSignature:
         """What ``as_json`` made, also after a way through a file."""
 
         def tensors(entries: Iterable[Mapping[str, Any]]) -> tuple[NamedTensor, ...]:

@@ -12,14 +12,14 @@ from naiad.convert.errors import ConvertError
 from naiad.convert.outputs import Arrays
 from naiad.convert.results import Conversion, FormatResult
 from naiad.convert.runners import Runner, open_runner
-from naiad.convert.signature import ModelSignature
+from naiad.convert.signature import SourceSignature
 from naiad.navigator.strategies import DEFAULT, RuntimeSearchStrategy
 
 
 class PackageRunner:
     """A converted model that can be called: a context manager with ``infer(feed_dict)``."""
 
-    def __init__(self, result: FormatResult, signature: ModelSignature) -> None:
+    def __init__(self, result: FormatResult, signature: SourceSignature) -> None:
         self._result, self._signature = result, signature
         self._runner: Runner | None = None
 
@@ -33,7 +33,7 @@ class PackageRunner:
     def activate(self) -> None:
         """Load the model."""
         assert self._result.made is not None, "only made formats have a runner"
-        self._runner = open_runner(self._result.form, self._result.made, self._signature)
+        self._runner = open_runner(self._result.target, self._result.made, self._signature)
 
     def deactivate(self) -> None:
         """Release the model."""
@@ -58,9 +58,9 @@ class Package:
         self.model = model
 
     @property
-    def signature(self) -> ModelSignature:
+    def signature(self) -> SourceSignature:
         """The model's tensors."""
-        return ModelSignature.from_json(self.conversion.described["signature"])
+        return SourceSignature.from_json(self.conversion.described["signature"])
 
     @property
     def status(self) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class SelectedRuntimeStrategy(RuntimeSearchStrategy):
 
     def find(self, results: Sequence[FormatResult]) -> str:
         """The format's name, when it was made."""
-        return next((one.form for one in results if one.form == self.model_key and one.is_made), "")
+        return next((one.target for one in results if one.target == self.model_key and one.is_made), "")
 
 
 DEFAULT = (MaxThroughputAndMinLatencyStrategy(), MinLatencyStrategy())

@@ -10,7 +10,7 @@ import numpy as np
 from naiad.convert.errors import StepError
 from naiad.convert.outputs import Arrays, as_arrays, check_finite
 from naiad.convert.samples import Sample, load_samples, read_samples, write_samples
-from naiad.convert.signature import ModelSignature, described
+from naiad.convert.signature import SourceSignature, described
 from naiad.convert.source import SourceKind, SourceModel, load_source, named_arguments
 
 
@@ -49,7 +49,7 @@ def describe(
     write_samples(samples, place / "samples")
     write_samples(outputs, place / "reference")
     by_name = source.kind is SourceKind.TORCH and named_arguments(source.model, list(samples[0]))
-    signature = ModelSignature(shapes, described(outputs, is_batching), is_batching, by_name)
+    signature = SourceSignature(shapes, described(outputs, is_batching), is_batching, by_name)
     again = _run(source, samples[0], 0, output_names)
     return {
         "kind": str(source.kind),

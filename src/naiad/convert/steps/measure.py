@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 import psutil
 
-from naiad.convert.child import write_result
 from naiad.convert.errors import StepError
 from naiad.convert.samples import Sample, load_samples
 from naiad.convert.source import load_source
+from naiad.convert.step_program import write_result
 
 _MODEL: Final = "measured"
 _ROWS: Final = 8

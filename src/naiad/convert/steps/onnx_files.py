@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from naiad.convert.errors import StepError
-from naiad.convert.signature import ModelSignature
+from naiad.convert.signature import SourceSignature
 from naiad.convert.source import SourceKind, load_source
 from naiad.convert.steps.torch_module import (
     dynamic_axes,
@@ -34,7 +34,7 @@ def from_torch(model: str, samples: str, signature: dict[str, Any], file: str, o
     import onnxscript  # noqa: F401  # named when it is missing
     import torch
 
-    known = ModelSignature.from_json(signature)
+    known = SourceSignature.from_json(signature)
     program = torch_program(model)
     is_program = isinstance(program, torch.export.ExportedProgram)
     if isinstance(program, torch.jit.ScriptModule):
@@ -64,7 +64,7 @@ def from_torch_traced(model: str, samples: str, signature: dict[str, Any], file:
     import onnx  # noqa: F401  # named when it is missing
     import torch
 
-    known = ModelSignature.from_json(signature)
+    known = SourceSignature.from_json(signature)
     program = torch_program(model)
     if isinstance(program, torch.export.ExportedProgram):
         program = program.module()
@@ -98,13 +98,13 @@ def from_saved_model(parent: str, signature: dict[str, Any], file: str, opset: i
             raise StepError(f"tf2onnx ended with {ending.code}", "its log names the operator") from None
     finally:
         sys.argv = before
-    found = finished(file, ModelSignature.from_json(signature), is_large=False)
+    found = finished(file, SourceSignature.from_json(signature), is_large=False)
     return {**found, "inputs": names["inputs"], "outputs": names["outputs"]}
 
 
 def from_estimator(model: str, samples: str, signature: dict[str, Any], file: str, opset: int) -> dict[str, Any]:
     """By skl2onnx, and by onnxmltools for XGBoost and LightGBM."""
-    known = ModelSignature.from_json(signature)
+    known = SourceSignature.from_json(signature)
     source = load_source(model)
     rows = next(iter(example_sample(samples, known).values()))
     if source.kind is SourceKind.SKLEARN:
@@ -142,11 +142,11 @@ def copied(model: str, signature: dict[str, Any], file: str) -> dict[str, Any]:
             raise StepError(f"{model} has external data at '{name}'", "keep it in the model's own folder")
         (Path(file).parent / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source.parent / name, Path(file).parent / name)
-    known = ModelSignature.from_json(signature)
+    known = SourceSignature.from_json(signature)
     return {"file": file, "inputs": input_names(known), "outputs": output_names(known), "notes": []}
 
 
-def finished(file: str, signature: ModelSignature, *, is_large: bool) -> dict[str, Any]:
+def finished(file: str, signature: SourceSignature, *, is_large: bool) -> dict[str, Any]:
     """Simplify a model where a simplifier is installed, and check it by ONNX's own rules."""
     import onnx
 
@@ -191,7 +191,7 @@ def _simplified(path: Path) -> str:
     return f"simplified by {tool} from {count} to {len(made.graph.node)} nodes"
 
 
-def _keep_scores(model: Any, signature: ModelSignature) -> None:
+def _keep_scores(model: Any, signature: SourceSignature) -> None:
     """Drop the predicted classes beside probabilities, and give tensors the signature's names."""
     graph = model.graph
     kept = [one for one in graph.output if "label" not in one.name.lower()]

@@ -7,14 +7,14 @@ from typing import Any
 
 from naiad.convert.errors import StepError
 from naiad.convert.samples import load_samples
-from naiad.convert.signature import ModelSignature
+from naiad.convert.signature import SourceSignature
 
 
 def convert(parent: str, signature: dict[str, Any], file: str, half: bool, names: dict[str, Any]) -> dict[str, Any]:
     """FP32, or FP16 weights with ``half``."""
     import openvino
 
-    known = ModelSignature.from_json(signature)
+    known = SourceSignature.from_json(signature)
     if parent.endswith(".pt2"):
         import torch
 
@@ -31,7 +31,7 @@ def quantize(parent: str, samples: str, signature: dict[str, Any], file: str) ->
     import nncf
     import openvino
 
-    known = ModelSignature.from_json(signature)
+    known = SourceSignature.from_json(signature)
     model = openvino.Core().read_model(parent)
     inputs = [{port.any_name: sample[port.any_name] for port in model.inputs} for sample in load_samples(samples)]
     made = nncf.quantize(model, nncf.Dataset(inputs), subset_size=len(inputs))
@@ -40,7 +40,7 @@ def quantize(parent: str, samples: str, signature: dict[str, Any], file: str) ->
     return {**_made(file, known), "notes": notes}
 
 
-def _name_ports(model: Any, signature: ModelSignature, names: dict[str, Any]) -> None:
+def _name_ports(model: Any, signature: SourceSignature, names: dict[str, Any]) -> None:
     """Give inputs and outputs the signature's names. Ports are found by the parent's names, or else by their order."""
     for ports, wanted, given in (
         (model.inputs, signature.inputs, names["inputs"]),
@@ -54,7 +54,7 @@ def _name_ports(model: Any, signature: ModelSignature, names: dict[str, Any]) ->
             port.get_tensor().set_names({tensor.name})
 
 
-def _made(file: str, signature: ModelSignature) -> dict[str, Any]:
+def _made(file: str, signature: SourceSignature) -> dict[str, Any]:
     assert Path(file).with_suffix(".bin").exists()
     inputs, outputs = [t.name for t in signature.inputs], [t.name for t in signature.outputs]
     return {"file": file, "inputs": inputs, "outputs": outputs, "notes": []}

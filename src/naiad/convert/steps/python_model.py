@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from naiad.convert.errors import StepError
 from naiad.convert.samples import takes_no_arguments
-from naiad.convert.signature import ModelSignature, identifier
+from naiad.convert.signature import SourceSignature, identifier
 from naiad.convert.user_code import load_object
 
 _MODEL: Final = '''\
@@ -55,7 +55,7 @@ def write(model: str, signature: dict[str, Any], file: str) -> dict[str, Any]:
     place, _, name = model.rpartition(":")
     if not place.endswith(".py"):
         raise StepError("only a function of a Python file becomes a Python model", "give it as file.py:name")
-    found, known = load_object(model), ModelSignature.from_json(signature)
+    found, known = load_object(model), SourceSignature.from_json(signature)
     if takes_no_arguments(found) or "." in name:
         raise StepError(f"{model} makes the model when it is called", "name the function itself")
     arguments = inspect.signature(found).parameters

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from naiad.convert.errors import StepError
-from naiad.convert.signature import ModelSignature
+from naiad.convert.signature import SourceSignature
 from naiad.convert.source import SourceKind, load_source
 
 
 def saved_model(model: str, signature: dict[str, Any], file: str) -> dict[str, Any]:
     """A SavedModel of a Keras model that runs on TensorFlow; or a copy of the one that is the source."""
-    known = ModelSignature.from_json(signature)
+    known = SourceSignature.from_json(signature)
     source = load_source(model)
     if source.kind is SourceKind.SAVEDMODEL and source.file is not None:
         shutil.copytree(source.file, file)
@@ -32,7 +32,7 @@ def saved_model(model: str, signature: dict[str, Any], file: str) -> dict[str, A
     return {"file": file, **tensor_names(function, known), "notes": []}
 
 
-def tensor_names(function: Any, signature: ModelSignature) -> dict[str, list[str]]:
+def tensor_names(function: Any, signature: SourceSignature) -> dict[str, list[str]]:
     """The SavedModel's own names of the inputs and outputs, in the signature's order."""
     inputs = sorted(function.structured_input_signature[1])
     wanted = [tensor.name for tensor in signature.inputs]

@@ -7,7 +7,7 @@ from typing import Any
 
 from naiad.convert.errors import StepError
 from naiad.convert.samples import load_samples
-from naiad.convert.signature import ModelSignature
+from naiad.convert.signature import SourceSignature
 
 
 def plan(parent: str, samples: str, signature: dict[str, Any], file: str, names: dict[str, Any]) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def plan(parent: str, samples: str, signature: dict[str, Any], file: str, names:
     config = builder.create_builder_config()
     profile = builder.create_optimization_profile()
     arrays = load_samples(samples)
-    known = ModelSignature.from_json(signature)
+    known = SourceSignature.from_json(signature)
     for tensor, name in zip(known.inputs, names["inputs"], strict=True):
         shapes = [sample[tensor.name].shape for sample in arrays]
         least = tuple(min(sizes) for sizes in zip(*shapes, strict=True))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from naiad.convert.errors import StepError
-from naiad.convert.signature import ModelSignature
+from naiad.convert.signature import SourceSignature
 from naiad.convert.steps.torch_module import (
     dynamic_shapes,
     example,
@@ -22,7 +22,7 @@ def trace(model: str, samples: str, signature: dict[str, Any], file: str) -> dic
     """TorchScript by tracing."""
     import torch
 
-    known = ModelSignature.from_json(signature)
+    known = SourceSignature.from_json(signature)
     module = flat_module(torch_program(model), known)
     with torch.inference_mode(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -35,7 +35,7 @@ def script(model: str, samples: str, signature: dict[str, Any], file: str) -> di
     """TorchScript by compiling the source. The module keeps its own signature, so it has to return plain tensors."""
     import torch
 
-    known = ModelSignature.from_json(signature)
+    known = SourceSignature.from_json(signature)
     with torch.inference_mode(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         scripted = torch.jit.script(torch_program(model))
@@ -54,14 +54,14 @@ def export(model: str, samples: str, signature: dict[str, Any], file: str) -> di
     """An archive of ``torch.export``."""
     import torch
 
-    known = ModelSignature.from_json(signature)
+    known = SourceSignature.from_json(signature)
     found = torch_program(model)
     program = found if isinstance(found, torch.export.ExportedProgram) else exported(found, samples, known)
     torch.export.save(program, file)
     return _made(file, known)
 
 
-def exported(module: Any, samples: str, signature: ModelSignature) -> Any:
+def exported(module: Any, samples: str, signature: SourceSignature) -> Any:
     """The exported program of a module, with the dimensions that vary."""
     import torch
 
@@ -85,7 +85,7 @@ def compile_package(parent: str, samples: str, signature: dict[str, Any], file: 
     configs = {"cpp.threads": 1} if looks_up else {}
     with torch.no_grad():
         aoti_compile_and_package(program, package_path=file, inductor_configs=configs)
-    known = ModelSignature.from_json(signature)
+    known = SourceSignature.from_json(signature)
     count = len(known.outputs)
     return {
         "file": file,
@@ -95,11 +95,11 @@ def compile_package(parent: str, samples: str, signature: dict[str, Any], file: 
     }
 
 
-def _by_name(signature: ModelSignature) -> Any:
+def _by_name(signature: SourceSignature) -> Any:
     """One entry for the variable arguments of the flat forward, which hold all inputs."""
     return dynamic_shapes(signature)
 
 
-def _made(file: str, signature: ModelSignature) -> dict[str, Any]:
+def _made(file: str, signature: SourceSignature) -> dict[str, Any]:
     assert Path(file).exists()
     return {"file": file, "inputs": input_names(signature), "outputs": output_names(signature), "notes": []}

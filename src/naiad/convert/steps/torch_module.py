@@ -10,7 +10,7 @@ import numpy as np
 from naiad.convert.errors import StepError
 from naiad.convert.outputs import flat_tensors
 from naiad.convert.samples import Sample, load_samples
-from naiad.convert.signature import ModelSignature, identifier
+from naiad.convert.signature import SourceSignature, identifier
 from naiad.convert.source import SourceKind, load_source, torch_tensors
 
 
@@ -26,7 +26,7 @@ def torch_program(model: str) -> Any:
     return source.model
 
 
-def flat_module(module: Any, signature: ModelSignature) -> Any:
+def flat_module(module: Any, signature: SourceSignature) -> Any:
     """A module whose forward takes the inputs by their names and returns a tensor or a tuple of tensors."""
     import torch
 
@@ -53,12 +53,12 @@ def flat_module(module: Any, signature: ModelSignature) -> Any:
     return Flat().eval()
 
 
-def example(samples: str, signature: ModelSignature) -> tuple[Any, ...]:
+def example(samples: str, signature: SourceSignature) -> tuple[Any, ...]:
     """The inputs that an exporter traces: of the samples whose varying dimensions are above 1, the smallest."""
     return tuple(torch_tensors(example_sample(samples, signature)))
 
 
-def example_sample(samples: str, signature: ModelSignature) -> Sample:
+def example_sample(samples: str, signature: SourceSignature) -> Sample:
     """As ``example``, as arrays. A dimension of 1 would be fixed by exporters."""
 
     def rank(sample: Sample) -> tuple[int, int]:
@@ -73,7 +73,7 @@ def example_sample(samples: str, signature: ModelSignature) -> Sample:
     return min(load_samples(samples), key=rank)
 
 
-def dynamic_shapes(signature: ModelSignature) -> tuple[dict[int, Any], ...] | None:
+def dynamic_shapes(signature: SourceSignature) -> tuple[dict[int, Any], ...] | None:
     """For ``torch.export``: the dimensions that vary, for each input; None when none does."""
     from torch.export import Dim
 
@@ -83,7 +83,7 @@ def dynamic_shapes(signature: ModelSignature) -> tuple[dict[int, Any], ...] | No
     return shapes if any(shapes) else None
 
 
-def dynamic_axes(signature: ModelSignature) -> dict[str, dict[int, str]]:
+def dynamic_axes(signature: SourceSignature) -> dict[str, dict[int, str]]:
     """For the older exporter of ONNX: names of the dimensions that vary."""
     return {
         tensor.name: {
@@ -102,12 +102,12 @@ def weight_bytes(module: Any) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def input_names(signature: ModelSignature) -> list[str]:
+def input_names(signature: SourceSignature) -> list[str]:
     """The inputs' names."""
     return [tensor.name for tensor in signature.inputs]
 
 
-def output_names(signature: ModelSignature) -> list[str]:
+def output_names(signature: SourceSignature) -> list[str]:
     """The outputs' names."""
     return [tensor.name for tensor in signature.outputs]
 

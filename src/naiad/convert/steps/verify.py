@@ -13,12 +13,12 @@ from naiad.convert.formats import TOLERANCES, Precision
 from naiad.convert.outputs import Arrays
 from naiad.convert.runners import open_runner
 from naiad.convert.samples import Sample, load_samples
-from naiad.convert.signature import ModelSignature, described
+from naiad.convert.signature import SourceSignature, described
 from naiad.convert.user_code import load_object
 
 
 def verify(
-    form: str,
+    target: str,
     made: dict[str, Any],
     signature: dict[str, Any],
     folder: str,
@@ -33,9 +33,9 @@ def verify(
         folder: with ``samples`` and ``reference``.
         metric, minimum, function: the user's own threshold, which decides alone where it is given.
     """
-    known = ModelSignature.from_json(signature)
+    known = SourceSignature.from_json(signature)
     samples, wanted = load_samples(Path(folder) / "samples"), load_samples(Path(folder) / "reference")
-    runner = open_runner(form, made, known)
+    runner = open_runner(target, made, known)
     found: list[Arrays] = []
     difference = Difference()
     tolerance = TOLERANCES.get(Precision(precision))
