@@ -239,6 +239,7 @@ class Converter:
                 "stability_percent": asked.stability_percent,
                 "max_trials": asked.max_trials,
                 "cutoff": asked.cutoff,
+                "first_ms": self._source_ms(),
             },
             folder,
         )
@@ -250,6 +251,11 @@ class Converter:
                 measured.note = f"a larger batch ended the step: {done.failure.reason}"
         else:
             self._note_failure(result, done, "measurement")
+
+    def _source_ms(self) -> float:
+        """The mean time of one call of the source with its smallest batch; 0 when it was not measured."""
+        source = self.conversion.source
+        return source.first.mean_ms if source and source.levels else 0.0
 
     def _measure_source(self) -> None:
         asked = self.settings.measuring

@@ -32,6 +32,7 @@ def measure_served(
     stability_percent: float,
     max_trials: int,
     cutoff: float,
+    first_ms: float = 0.0,
 ) -> dict[str, Any]:
     """Measure the model ``measured`` of a repository by the load generator of ``naiad perf``, in this process.
 
@@ -45,6 +46,9 @@ def measure_served(
     for size in batch_sizes if batching else [1]:
         write_result({"value": _found(levels, f"batch {size} was being measured"), "failure": None})
         try:
+            # A slow model gets longer windows from here on: three of them have to agree.
+            expected_ms = 5 * levels[-1]["mean_ms"] * size / levels[-1]["batch"] if levels else 0.0
+            window_ms = max(window_ms, int(expected_ms), 0 if levels else int(5 * first_ms))
             levels.append(_level(repository, data, shapes, size, batching, window_ms, stability_percent, max_trials))
         except Exception as error:
             if not levels:
