@@ -50,6 +50,8 @@ LAYERS = (
     ("pytriton",),
     ("perf",),
     ("analyze",),
+    ("convert",),
+    ("navigator",),
     ("quickstart",),
     ("cli",),
     ("__main__",),

@@ -227,10 +227,23 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("analyze.errors", "analyze.measurement", "config.messages", "config.parsing.suggest", "perf.options"),
     ),
     "analyze.space": ("analyze.settings", "analyze.trial", "perf.target.model_text"),
+    # A program of its own, which measures what it made with the load generator.
+    "convert": ("config.export", "config.messages", "perf", "processes"),
+    "navigator": ("config.export", "config.messages", "convert"),
     # It writes files, and knows the server through their formats alone.
     "quickstart": (),
     "cli": (
-        *("backend_api", "client", "config", "engine", "execution.worker.process", "explain", "gpus", "lifecycle"),
+        *(
+            "backend_api",
+            "client",
+            "config",
+            "convert",
+            "engine",
+            "execution.worker.process",
+            "explain",
+            "gpus",
+            "lifecycle",
+        ),
         *("analyze", "options", "perf", "quickstart"),
         *("repository", "scheduling.ensemble", "server", "telemetry.logs", "tensor.dtypes"),
     ),

@@ -37,7 +37,7 @@ def completed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Completed:
 
 def test_bash_completes_commands_and_options(completed: Completed) -> None:
     assert completed("naiad", "") == [
-        *("serve", "check", "explain", "quickstart", "infer", "perf", "analyze", "completion"),
+        *("serve", "check", "explain", "quickstart", "infer", "convert", "perf", "analyze", "completion"),
         *("--help", "--version"),
     ]
     assert completed("naiad", "ch") == ["check"]

@@ -38,7 +38,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (
             ["bake"],
             "error: unknown command 'bake'; "
-            "known ones are serve, check, explain, quickstart, infer, perf, analyze, completion.\n",
+            "known ones are serve, check, explain, quickstart, infer, convert, perf, analyze, completion.\n",
         ),
     ],
 )

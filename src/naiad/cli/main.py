@@ -23,6 +23,10 @@ COMMANDS = {
         "write a model repository with the tutorials' models, without a network",
     ),
     "infer": ("naiad.cli.infer:infer", "send one inference request to a server and print the outputs"),
+    "convert": (
+        "naiad.cli.convert:convert",
+        "convert a model to other formats, verify, measure and publish the best",
+    ),
     "perf": ("naiad.cli.perf:perf", "measure a served model's rate and latencies"),
     "analyze": ("naiad.cli.analyze:analyze", "find the configurations that serve models best"),
     "completion": ("naiad.cli.completion:completion", "print a script that completes these commands in a shell"),

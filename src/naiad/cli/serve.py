@@ -15,6 +15,10 @@ logger = logging.getLogger("naiad")
 
 def serve(argv: Sequence[str]) -> int:
     """Serve until a signal stops the server; returns the exit code."""
+    if "--optimize" in argv:
+        from naiad.cli.optimize import optimize_and_serve
+
+        return optimize_and_serve(argv, serve)
     return _with_options("serve", argv, serve_help, lambda: _serve(parse(argv, os.environ)))
 
 

@@ -1,0 +1,1 @@
+"""The models that the case ``convert`` converts."""

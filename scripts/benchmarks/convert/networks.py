@@ -1,0 +1,217 @@
+"""Twelve architectures with random weights, and a loader for each; frameworks are imported where they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+Sample = dict[str, np.ndarray[Any, Any]]
+
+
+def resnet50() -> Any:
+    """ResNet-50 of torchvision."""
+    return _torchvision("resnet50")
+
+
+def mobilenet_v3() -> Any:
+    """MobileNet V3 of torchvision."""
+    return _torchvision("mobilenet_v3_small")
+
+
+def efficientnet() -> Any:
+    """EfficientNet of torchvision."""
+    return _torchvision("efficientnet_b0")
+
+
+def vit() -> Any:
+    """A vision transformer of torchvision, with 6 layers of 192."""
+    from torchvision.models import VisionTransformer
+
+    return _seeded(lambda: VisionTransformer(224, 16, 6, 3, 192, 768))
+
+
+def bert_tiny() -> Any:
+    """BERT of transformers, with 2 layers of 128."""
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(
+        hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512, vocab_size=1000
+    )
+    return _seeded(lambda: BertModel(config))
+
+
+def lstm() -> Any:
+    """A recurrent network over 20 steps."""
+    import torch
+
+    class Recurrent(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cells = torch.nn.LSTM(16, 64, 2, batch_first=True)
+            self.last = torch.nn.Linear(64, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.cells(x)[0][:, -1])
+
+    return _seeded(Recurrent)
+
+
+def unet() -> Any:
+    """An encoder and a decoder with a skip connection."""
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.down = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())
+            self.middle = nn.Sequential(nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU())
+            self.up = nn.ConvTranspose2d(32, 16, 2, stride=2)
+            self.out = nn.Conv2d(32, 2, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            first = self.down(x)
+            return self.out(torch.cat([first, self.up(self.middle(first))], 1))
+
+    return _seeded(Net)
+
+
+def detector() -> Any:
+    """Boxes above a score: as many as an image has, so the outputs' first axis varies."""
+    import torch
+    from torch import nn
+
+    class Detector(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.features = nn.Conv2d(3, 16, 3, stride=4)
+            self.heads = nn.Conv2d(16, 5, 1)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            found = self.heads(torch.relu(self.features(x))).flatten(2).transpose(1, 2).reshape(-1, 5)
+            scores = torch.sigmoid(found[:, 4])
+            kept = torch.nonzero(scores > 0.5).squeeze(1)
+            return found[kept, :4], scores[kept]
+
+    return _seeded(Detector)
+
+
+def keras_dense() -> Any:
+    """Three dense layers of Keras."""
+    import keras
+
+    layers = keras.layers
+    keras.utils.set_random_seed(0)
+    return keras.Sequential([keras.Input((16,)), layers.Dense(64, "relu"), layers.Dense(8, "softmax")])
+
+
+def keras_convolution() -> Any:
+    """A small convolutional network of Keras."""
+    import keras
+
+    layers = keras.layers
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((32, 32, 3))
+    x = layers.Conv2D(16, 3, activation="relu")(inputs)
+    x = layers.BatchNormalization()(x)
+    x = layers.GlobalAveragePooling2D()(x)
+    return keras.Model(inputs, layers.Dense(10)(x))
+
+
+def scikit_learn() -> Any:
+    """A random forest that tells three classes apart."""
+    from sklearn.ensemble import RandomForestClassifier
+
+    x, y = _table()
+    return RandomForestClassifier(20, max_depth=6, random_state=0).fit(x, y)
+
+
+def xgboost() -> Any:
+    """Boosted trees for a number."""
+    import xgboost as xgb
+
+    x, y = _table()
+    return xgb.XGBRegressor(n_estimators=20, max_depth=4).fit(x, y)
+
+
+def resnet50_data() -> Iterator[Sample]:
+    """Images."""
+    return _images(224)
+
+
+mobilenet_v3_data = efficientnet_data = vit_data = resnet50_data
+
+
+def bert_tiny_data() -> Iterator[Sample]:
+    """Tokens of sentences of two lengths."""
+    numbers = np.random.default_rng(0)
+    for length in (16, 24):
+        yield {
+            "input_ids": numbers.integers(0, 1000, (2, length)),
+            "attention_mask": np.ones((2, length), np.int64),
+        }
+
+
+def lstm_data() -> Iterator[Sample]:
+    """Sequences of 20 steps."""
+    return _numbers((20, 16))
+
+
+def unet_data() -> Iterator[Sample]:
+    """Small images."""
+    return _images(64)
+
+
+def detector_data() -> Iterator[Sample]:
+    """Images, one at a time."""
+    return _images(64, rows=1)
+
+
+def keras_dense_data() -> Iterator[Sample]:
+    """Rows of 16."""
+    return _numbers((16,))
+
+
+def keras_convolution_data() -> Iterator[Sample]:
+    """Small images, with the channels last."""
+    return _numbers((32, 32, 3))
+
+
+def scikit_learn_data() -> Iterator[Sample]:
+    """Rows of the table that the forest was fitted to."""
+    for start in range(0, 32, 8):
+        yield {"x": _table()[0][start : start + 8]}
+
+
+xgboost_data = scikit_learn_data
+
+
+def _torchvision(name: str) -> Any:
+    import torchvision
+
+    return _seeded(lambda: getattr(torchvision.models, name)(weights=None))
+
+
+def _seeded(make: Any) -> Any:
+    import torch
+
+    torch.manual_seed(0)
+    return make().eval()
+
+
+def _images(size: int, rows: int = 2) -> Iterator[Sample]:
+    return _numbers((3, size, size), rows)
+
+
+def _numbers(shape: tuple[int, ...], rows: int = 2) -> Iterator[Sample]:
+    numbers = np.random.default_rng(0)
+    for _ in range(3):
+        yield {"x": numbers.normal(size=(rows, *shape)).astype(np.float32)}
+
+
+def _table() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    numbers = np.random.default_rng(0)
+    x = numbers.normal(size=(300, 8)).astype(np.float32)
+    return x, (x[:, 0] + x[:, 1] > 0).astype(np.int64) + (x[:, 2] > 1)

@@ -1,0 +1,89 @@
+"""A conversion in one file: the formats, the samples and what was found, as a zip file."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from naiad.convert.errors import ConvertError
+from naiad.convert.report_text import report_text
+from naiad.convert.results import Conversion
+from naiad.convert.run import REPORT
+
+_VERSION: Final = 1
+_HEAD: Final = "package.json"
+_ROOT: Final = "{package}"
+"""Stands for the folder with the package's content in the paths of the report."""
+
+
+def save(conversion: Conversion, file: Path, *, overwrite: bool = False, with_samples: bool = True) -> None:
+    """Write the package.
+
+    Raises:
+        ConvertError: there is such a file already, or it cannot be written.
+    """
+    if file.exists() and not overwrite:
+        raise ConvertError(f"there is a file {file} already; remove it, or give another name")
+    work = Path(conversion.work).resolve()
+    try:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as made:
+            made.writestr(_HEAD, json.dumps({"version": _VERSION, "name": conversion.name}))
+            made.writestr(REPORT, json.dumps(conversion.as_json(), indent=1).replace(str(work), _ROOT))
+            folders = [work / result.target / "model" for result in conversion.formats if result.is_made]
+            folders += [work / "samples", work / "reference"] if with_samples else []
+            for path in sorted(path for folder in folders for path in folder.rglob("*") if path.is_file()):
+                made.write(path, str(path.relative_to(work)))
+    except OSError as error:
+        file.unlink(missing_ok=True)
+        raise ConvertError(f"{file} cannot be written: {error}") from None
+
+
+def load(file: Path, work: Path) -> Conversion:
+    """Unpack a package into ``work``, a new or an empty folder.
+
+    Raises:
+        ConvertError: the file is no package, or the folder has something in it.
+    """
+    if work.exists() and any(work.iterdir()):
+        raise ConvertError(f"{work} is not empty; give a new folder")
+    try:
+        with zipfile.ZipFile(file) as packed:
+            conversion = _read(packed, file, str(work.resolve()))
+            for name in packed.namelist():
+                if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+                    raise ConvertError(f"{file} has a file '{name}', which leads out of the package")
+            work.mkdir(parents=True, exist_ok=True)
+            packed.extractall(work)
+    except OSError as error:
+        raise ConvertError(f"{file} cannot be unpacked into {work}: {error}") from None
+    except zipfile.BadZipFile as error:
+        raise ConvertError(f"{file} is no package of naiad convert: {error}") from None
+    conversion.work = str(work.resolve())
+    return conversion
+
+
+def inspect(file: Path) -> str:
+    """What a package has, as text.
+
+    Raises:
+        ConvertError: the file is no package.
+    """
+    try:
+        with zipfile.ZipFile(file) as packed:
+            conversion = _read(packed, file, str(file))
+            sizes = "".join(f"  {info.file_size:>12}  {info.filename}\n" for info in packed.infolist())
+    except (OSError, zipfile.BadZipFile) as error:
+        raise ConvertError(f"{file} is no package of naiad convert: {error}") from None
+    return f"{report_text(conversion)}\nfiles:\n{sizes}"
+
+
+def _read(packed: zipfile.ZipFile, file: Path, root: str) -> Conversion:
+    try:
+        head = json.loads(packed.read(_HEAD))
+        if head["version"] != _VERSION:
+            raise ConvertError(f"{file} has version {head['version']} of the format, and this Naiad reads {_VERSION}")
+        return Conversion.from_json(json.loads(packed.read(REPORT).decode().replace(_ROOT, root)))
+    except (KeyError, ValueError, TypeError) as error:
+        raise ConvertError(f"{file} is no package of naiad convert: {error}") from None

@@ -1,0 +1,52 @@
+"""The names of Triton Model Navigator, on top of ``naiad.convert``: ``import naiad.navigator as nav``.
+
+The original's scripts run with the import changed. They run on the CPU: a target device or a runner for a GPU is taken
+without effect. ``jax``, ``tensorrt`` and the in-place API (``nav.Module``, ``nav.optimize``) are not here.
+"""
+
+from naiad.navigator import onnx, package, python, tensorflow, torch, triton
+from naiad.navigator.configuration import (
+    CustomConfig,
+    DeviceKind,
+    Format,
+    OnnxConfig,
+    OptimizationProfile,
+    TensorFlowConfig,
+    TensorRTConfig,
+    TorchConfig,
+    TorchExportConfig,
+    TorchScriptConfig,
+)
+from naiad.navigator.package import Package
+from naiad.navigator.strategies import (
+    MaxThroughputAndMinLatencyStrategy,
+    MaxThroughputStrategy,
+    MaxThroughputWithLatencyBudgetStrategy,
+    MinLatencyStrategy,
+    SelectedRuntimeStrategy,
+)
+
+__all__ = [
+    "CustomConfig",
+    "DeviceKind",
+    "Format",
+    "MaxThroughputAndMinLatencyStrategy",
+    "MaxThroughputStrategy",
+    "MaxThroughputWithLatencyBudgetStrategy",
+    "MinLatencyStrategy",
+    "OnnxConfig",
+    "OptimizationProfile",
+    "Package",
+    "SelectedRuntimeStrategy",
+    "TensorFlowConfig",
+    "TensorRTConfig",
+    "TorchConfig",
+    "TorchExportConfig",
+    "TorchScriptConfig",
+    "onnx",
+    "package",
+    "python",
+    "tensorflow",
+    "torch",
+    "triton",
+]

@@ -1,0 +1,144 @@
+"""What the original's functions take: formats, devices, profiles and settings of formats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from naiad.convert.errors import ConvertError
+from naiad.convert.settings import Measuring
+
+
+class DeviceKind(StrEnum):
+    """Where a model runs. Naiad converts for the CPU."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class Format(StrEnum):
+    """The original's formats."""
+
+    PYTHON = "python"
+    TORCH = "torch"
+    TENSORFLOW = "tensorflow"
+    TORCHSCRIPT = "torchscript"
+    TORCH_EXPORTEDPROGRAM = "torch-exportedprogram"
+    TF_SAVEDMODEL = "tf-savedmodel"
+    ONNX = "onnx"
+    TENSORRT = "trt"
+    TORCH_TRT = "torch-trt"
+    TF_TRT = "tf-trt"
+
+
+_OURS: Final = {
+    Format.TORCHSCRIPT: ("torchscript-trace", "torchscript-script"),
+    Format.TORCH_EXPORTEDPROGRAM: ("torch-export",),
+    Format.TF_SAVEDMODEL: ("savedmodel",),
+    Format.ONNX: ("onnx", "onnx-trace"),
+    Format.TENSORRT: ("tensorrt",),
+    Format.PYTHON: ("python",),
+}
+# Sources have no file of their own, and nothing here makes the formats of TensorRT inside torch and TensorFlow.
+_NAMES: Final = frozenset(str(one) for one in Format)
+
+
+def our_formats(wanted: Sequence[Any] | None) -> tuple[str, ...]:
+    """Naiad's formats for the original's, or for names of Naiad's own; empty for all.
+
+    Raises:
+        ConvertError: there is no such format.
+    """
+    from naiad.convert.formats import chosen_formats
+
+    found: list[str] = []
+    for one in wanted or ():
+        text = str(one)
+        if text in _NAMES:
+            found += _OURS.get(Format(text), ())
+        else:
+            try:
+                found += chosen_formats((text,))
+            except KeyError:
+                raise ConvertError(f"there is no format '{text}'") from None
+    return tuple(dict.fromkeys(found))
+
+
+class CustomConfig:
+    """Base of the settings of formats. Naiad reads the opset; the others have no effect."""
+
+
+@dataclass
+class OnnxConfig(CustomConfig):
+    """Settings of ONNX."""
+
+    opset: int = 0
+    dynamic_axes: Any = None
+    onnx_extended_conversion: bool = False
+
+
+@dataclass
+class TorchConfig(CustomConfig):
+    """Settings of torch."""
+
+    autocast: bool = False
+    inference_mode: bool = True
+
+
+@dataclass
+class TorchScriptConfig(CustomConfig):
+    """Settings of TorchScript."""
+
+    jit_type: Any = None
+    strict: bool = True
+
+
+@dataclass
+class TorchExportConfig(CustomConfig):
+    """Settings of torch.export."""
+
+    autocast: bool = False
+
+
+@dataclass
+class TensorFlowConfig(CustomConfig):
+    """Settings of TensorFlow."""
+
+    jit_compile: Any = None
+
+
+@dataclass
+class TensorRTConfig(CustomConfig):
+    """Settings of TensorRT."""
+
+    precision: Any = None
+    max_workspace_size: Any = None
+
+
+@dataclass
+class OptimizationProfile:
+    """How formats are measured, with the original's fields. ``window_size`` and ``dataloader`` have no effect."""
+
+    max_batch_size: int | None = None
+    batch_sizes: Sequence[int | None] | None = None
+    window_size: int = 50
+    stability_percentage: float = 10.0
+    stabilization_windows: int = 3
+    min_trials: int = 3
+    max_trials: int = 10
+    throughput_cutoff_threshold: float | None = 0.05
+    throughput_backoff_limit: int = 2
+    dataloader: Any = None
+
+    def measuring(self) -> Measuring:
+        """The same for ``naiad.convert``."""
+        sizes = tuple(size for size in self.batch_sizes or () if size)
+        return Measuring(
+            sizes,
+            self.max_batch_size or 32,
+            stability_percent=self.stability_percentage,
+            max_trials=self.max_trials,
+            cutoff=self.throughput_cutoff_threshold or 0.0,
+        )

@@ -1,0 +1,87 @@
+"""What all ``optimize`` functions do: keep the object and the samples as files, then convert."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from naiad.convert.errors import ConvertError, StepError
+from naiad.convert.run import Converter
+from naiad.convert.samples import collect, write_samples
+from naiad.convert.settings import ConvertSettings, Verification
+from naiad.convert.user_code import load_object
+from naiad.navigator.configuration import CustomConfig, OnnxConfig, OptimizationProfile, our_formats
+from naiad.navigator.package import Package
+
+
+def optimize_object(
+    model: Any,
+    dataloader: Iterable[Any],
+    sample_count: int | None,
+    batching: bool | None,
+    input_names: Sequence[str] | None,
+    output_names: Sequence[str] | None,
+    target_formats: Sequence[Any] | None,
+    optimization_profile: OptimizationProfile | None,
+    workspace: str | Path | None,
+    verbose: bool | None,
+    verify_func: Callable[..., Any] | None,
+    custom_configs: Sequence[CustomConfig] | None,
+) -> Package:
+    """Convert a live object, or the file that a path names, into the formats of the package that is returned.
+
+    Raises:
+        ConvertError: the model or the samples cannot be used.
+    """
+    work = Path(workspace or "navigator_workspace").resolve()
+    # As the original's: a workspace is that of the last call.
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    try:
+        samples = collect(dataloader, sample_count or 100, tuple(input_names or ()), "the data loader")
+    except StepError as error:
+        raise ConvertError(f"{error}; {error.advice}") from None
+    write_samples(samples, work / "samples")
+    place = str(model) if isinstance(model, str | Path) else _pickled(model, work / "source.pkl")
+    function = ""
+    if verify_func is not None:
+        function = _verify_file(verify_func, work)
+    opset = next((one.opset for one in custom_configs or () if isinstance(one, OnnxConfig)), 0)
+    settings = ConvertSettings(
+        model=place,
+        data="",
+        work=work,
+        formats=our_formats(target_formats),
+        sample_count=sample_count or 100,
+        # As the original: on unless the caller says otherwise. None would look for itself.
+        batching=None if batching else False,
+        output_names=tuple(output_names or ()),
+        verification=Verification(function=function),
+        measuring=(optimization_profile or OptimizationProfile()).measuring(),
+        name="model",
+        opset=opset,
+    )
+    progress = print if verbose else None
+    return Package(Converter(settings, progress, has_samples=True).run(), model)
+
+
+def _pickled(model: Any, file: Path) -> str:
+    try:
+        file.write_bytes(cloudpickle.dumps(model))
+    except Exception as error:
+        raise ConvertError(f"the model cannot be pickled for the steps' processes: {error}") from error
+    return f"pickle:{file}"
+
+
+def _verify_file(function: Callable[..., Any], work: Path) -> str:
+    """A Python file with the function, which the steps' processes load."""
+    _pickled(function, work / "verify.pkl")
+    text = f"import pickle\n\nwith open({str(work / 'verify.pkl')!r}, 'rb') as file:\n    verify = pickle.load(file)\n"
+    (work / "verify_function.py").write_text(text, encoding="utf-8")
+    place = f"{work / 'verify_function.py'}:verify"
+    load_object(place)
+    return place

@@ -1,0 +1,136 @@
+"""``nav.package``: what ``optimize`` returns, and its file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from naiad.convert import package as convert_package
+from naiad.convert.errors import ConvertError
+from naiad.convert.outputs import Arrays
+from naiad.convert.results import Conversion, FormatResult
+from naiad.convert.runners import Runner, open_runner
+from naiad.convert.signature import SourceSignature
+from naiad.navigator.strategies import DEFAULT, RuntimeSearchStrategy
+
+
+class PackageRunner:
+    """A converted model that can be called: a context manager with ``infer(feed_dict)``."""
+
+    def __init__(self, result: FormatResult, signature: SourceSignature) -> None:
+        self._result, self._signature = result, signature
+        self._runner: Runner | None = None
+
+    def __enter__(self) -> PackageRunner:
+        self.activate()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.deactivate()
+
+    def activate(self) -> None:
+        """Load the model."""
+        assert self._result.made is not None, "only made formats have a runner"
+        self._runner = open_runner(self._result.target, self._result.made, self._signature)
+
+    def deactivate(self) -> None:
+        """Release the model."""
+        self._runner = None
+
+    def infer(self, feed_dict: Mapping[str, Any]) -> Arrays:
+        """The outputs by name for inputs by name.
+
+        Raises:
+            ConvertError: the runner is not active.
+        """
+        if self._runner is None:
+            raise ConvertError("the runner is not active; use it in a with statement, or call activate()")
+        return self._runner({tensor.name: feed_dict[tensor.name] for tensor in self._signature.inputs})
+
+
+class Package:
+    """The formats that were made of a model, and what was found of them."""
+
+    def __init__(self, conversion: Conversion, model: Any = None) -> None:
+        self.conversion = conversion
+        self.model = model
+
+    @property
+    def signature(self) -> SourceSignature:
+        """The model's tensors."""
+        return SourceSignature.from_json(self.conversion.described["signature"])
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """All that is known, as JSON's types."""
+        return self.conversion.as_json()
+
+    def is_empty(self) -> bool:
+        """Whether no format was made."""
+        return not any(result.is_made for result in self.conversion.formats)
+
+    def load_source_model(self, model: Any) -> None:
+        """Keep the source model, which a file of a package does not have."""
+        self.model = model
+
+    def get_model_path(self, model_key: str) -> Path:
+        """The file of a format.
+
+        Raises:
+            ConvertError: there is no such format.
+        """
+        result = self.conversion.of(model_key)
+        if result is None or result.made is None:
+            raise ConvertError(f"the package has no format '{model_key}'")
+        return Path(result.made["file"])
+
+    def get_best_model_status(
+        self, strategies: Sequence[RuntimeSearchStrategy] | None = None, include_source: bool = True
+    ) -> FormatResult | None:
+        """The best format by the first strategy that finds one; None when none does."""
+        for strategy in strategies or DEFAULT:
+            found = strategy.find(self.conversion.formats)
+            if found:
+                return self.conversion.of(found)
+        return None
+
+    def get_runner(
+        self, strategies: Sequence[RuntimeSearchStrategy] | None = None, include_source: bool = True, **_: Any
+    ) -> PackageRunner:
+        """A runner of the best format.
+
+        Raises:
+            ConvertError: no strategy finds one.
+        """
+        found = self.get_best_model_status(strategies)
+        if found is None:
+            raise ConvertError("no format was made, verified and measured, so there is no runner")
+        return PackageRunner(found, self.signature)
+
+
+def save(package: Package, path: str | Path, override: bool = False, save_data: bool = True) -> None:
+    """Write a package into a file.
+
+    Raises:
+        ConvertError: the file is there already, or cannot be written.
+    """
+    convert_package.save(package.conversion, Path(path), overwrite=override, with_samples=save_data)
+
+
+def load(path: str | Path, workspace: str | Path | None = None) -> Package:
+    """Read a package from a file into ``workspace``, a new folder.
+
+    Raises:
+        ConvertError: the file is no package.
+    """
+    folder = Path(workspace) if workspace else Path(tempfile.mkdtemp(prefix="naiad-package-"))
+    return Package(convert_package.load(Path(path), folder))
+
+
+def get_best_model_status(
+    package: Package, strategies: Sequence[RuntimeSearchStrategy] | None = None, include_source: bool = True
+) -> FormatResult | None:
+    """As the package's own method."""
+    return package.get_best_model_status(strategies, include_source)

@@ -1,0 +1,142 @@
+"""Whole conversions by the command, with real frameworks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import naiad
+from naiad.cli.main import main
+from naiad.convert.package import inspect, load, save
+from naiad.convert.results import Conversion
+from support.convert_programs import FUNCTION, NETWORK, write_program
+from support.html_pages import Page
+
+FAST = ("--window=20", "--batch-sizes=1,4")
+
+
+def converted(folder: Path, *words: str) -> tuple[int, Conversion]:
+    """The exit code and the report of ``naiad convert``."""
+    code = main(["convert", *words, f"--work={folder / 'work'}", *FAST])
+    return code, Conversion.from_json(json.loads((folder / "work" / "report.json").read_text(encoding="utf-8")))
+
+
+@pytest.fixture(scope="module")
+def function(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Conversion]:
+    """A function that was converted and published; the folder has all that the command wrote."""
+    folder = tmp_path_factory.mktemp("function")
+    program = write_program(folder, FUNCTION)
+    more = (f"--repository={folder / 'models'}", f"--html={folder / 'r.html'}", f"--package={folder / 'p.nav'}")
+    code, conversion = converted(folder, f"{program}:double", f"--data={program}:data", *more)
+    assert code == 0
+    return folder, conversion
+
+
+@pytest.mark.slow
+def test_a_function_is_verified_measured_and_published(function: tuple[Path, Conversion]) -> None:
+    folder, conversion = function
+    result = conversion.of("python")
+    assert result is not None and result.measured is not None and result.verified is not None
+    assert conversion.chosen == "python"
+    assert result.verified["max_abs"] == 0
+    assert [level.batch for level in result.measured.levels] == [1, 4]
+    assert conversion.described["signature"]["is_batching"] is True
+    with naiad.Server(model_repository=str(folder / "models")) as server:
+        (response,) = server.model("double").infer(inputs={"x": np.ones((1, 4), np.float32)})
+        assert response.outputs["y"].numpy().tolist() == [[2, 2, 2, 2]]
+
+
+@pytest.mark.slow
+def test_the_report_stands_alone(function: tuple[Path, Conversion]) -> None:
+    page = Page()
+    page.feed((function[0] / "r.html").read_text(encoding="utf-8"))
+    assert page.loads == [] and page.unclosed == []
+
+
+@pytest.mark.slow
+def test_a_package_comes_back(function: tuple[Path, Conversion], tmp_path: Path) -> None:
+    folder, conversion = function
+    assert "python *" in inspect(folder / "p.nav")
+    again = load(folder / "p.nav", tmp_path / "unpacked")
+    made = again.formats[0].made
+    assert made is not None and Path(made["file"]).is_relative_to(tmp_path) and Path(made["file"]).exists()
+    save(again, tmp_path / "again.nav")
+    assert (tmp_path / "again.nav").exists()
+    assert again.chosen == conversion.chosen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--verify={program}:raising",), "raising raises RuntimeError: no labels here"),
+        (("--verify={program}:half_right", "--min=0.9"), "half_right returns 0.5, and --min is 0.9"),
+    ],
+)
+def test_the_users_function_decides(
+    tmp_path: Path, words: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = write_program(tmp_path, FUNCTION)
+    code, conversion = converted(
+        tmp_path, f"{program}:double", f"--data={program}:data", *(word.format(program=program) for word in words)
+    )
+    assert (code, conversion.chosen) == (1, "")
+    assert text in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_network_becomes_onnx_and_openvino(tmp_path: Path) -> None:
+    for package in ("torch", "onnx", "onnxruntime", "openvino"):
+        pytest.importorskip(package)
+    program = write_program(tmp_path, NETWORK)
+    words = ("--formats=onnx-trace,openvino", f"--repository={tmp_path / 'models'}")
+    code, conversion = converted(tmp_path, f"{program}:net", f"--data={program}:data", *words)
+    assert code == 0
+    states = {result.target: result.state for result in conversion.formats}
+    assert states.get("onnx-trace") == "ok"
+    assert states.get("openvino") == "ok"
+    for result in conversion.formats:
+        assert "tensorflow" not in result.frameworks
+    config = (tmp_path / "models" / "net" / "config.pbtxt").read_text(encoding="utf-8")
+    assert "max_batch_size: 4" in config and "model_warmup" in config
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [("words", "returns a str, which is no tensor"), ("broken", "elements that are NaN or infinity")],
+)
+def test_a_source_that_cannot_be_compared_is_refused(
+    tmp_path: Path, model: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    program = write_program(tmp_path, NETWORK)
+    assert main(["convert", f"{program}:{model}", f"--data={program}:data", f"--work={tmp_path / 'w'}"]) == 1
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--formats=onxx",), "there is no format 'onxx'"),
+        (("--min=0.9",), "--min needs --metric"),
+        (("--strategy=latency-budget",), "needs --latency-budget"),
+        (("--metric=top1", "--verify=a.py:b"), "give --metric or --verify"),
+        (("--labels=none.txt",), "there is no file none.txt"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    words: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["convert", "net.py:net", "--data=x.npz", *words]) == 1
+    assert text in capsys.readouterr().err
+
+
+def test_what_is_no_package_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "p.nav").write_bytes(b"nothing")
+    assert main(["convert", "inspect", str(tmp_path / "p.nav")]) == 1
+    assert "no package of naiad convert" in capsys.readouterr().err
