@@ -64,12 +64,12 @@ def subject(tmp_path: Path) -> Any:
 
 def test_a_pattern_names_all_cases_that_fit() -> None:
     main = part("main")
-    assert main._cases("peers_small_*,mlp") == [
+    assert main.case_names("peers_small_*,mlp") == [
         *(f"peers_small_{wire}" for wire in ("json", "b64", "binary", "grpc")),
         "mlp",
     ]
     with pytest.raises(argparse.ArgumentTypeError, match=r"no case peers_x\*; there are: mlp"):
-        main._cases("mlp,peers_x*")
+        main.case_names("mlp,peers_x*")
 
 
 def test_servers_of_others_are_installed_only_when_named() -> None:

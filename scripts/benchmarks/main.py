@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="scripts/bench", description=DESCRIPTION, epilog=EPILOG)
     made.add_argument(
         "--only",
-        type=_cases,
+        type=case_names,
         metavar="NAME[,NAME]",
         help=f"run only these, * stands for any text: {', '.join(CASES)} (only when named: {', '.join(ON_REQUEST)})",
     )
@@ -129,7 +129,7 @@ def _introduce(settings: Settings) -> None:
         print("--quick: the figures are rough", file=sys.stderr)
 
 
-def _cases(text: str) -> list[str]:
+def case_names(text: str) -> list[str]:
     patterns = [name.strip() for name in text.split(",") if name.strip()]
     found = {pattern: fnmatch.filter(CASES, pattern) for pattern in patterns}
     unknown = [pattern for pattern, names in found.items() if not names]

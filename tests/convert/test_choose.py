@@ -6,13 +6,13 @@ import pytest
 
 from naiad.convert.choose import batching_of, choose
 from naiad.convert.model_config import Batching
-from naiad.convert.results import BatchLevel, Conversion, FormatResult, Measurement
+from naiad.convert.results import BatchLevel, BatchLevels, Conversion, FormatResult
 from naiad.convert.settings import Strategy
 
 
 def result(target: str, size: int, *levels: tuple[int, float, float, float], is_good: bool = True) -> FormatResult:
     """A measured format; a level is batch, rate, p50 and p99 in ms."""
-    measured = Measurement([BatchLevel(batch, rate, p50, p99, p50) for batch, rate, p50, p99 in levels])
+    measured = BatchLevels([BatchLevel(batch, rate, p50, p99, p50) for batch, rate, p50, p99 in levels])
     return FormatResult(
         target, made={"file": f"/{target}"}, verified={"is_good": is_good}, measured=measured, size_bytes=size
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from naiad.convert.model_config import Batching
-from naiad.convert.results import FormatResult, Measurement
+from naiad.convert.results import BatchLevels, FormatResult
 from naiad.convert.settings import Strategy
 
 _WORTHWHILE: Final = 1.1
@@ -27,7 +27,7 @@ def choose(results: Sequence[FormatResult], strategy: Strategy, budget_ms: float
     return best.target, f"{strategy}: {_figure(best, strategy)}"
 
 
-def batching_of(measured: Measurement, is_batching: bool, budget_ms: float = 0.0) -> Batching:
+def batching_of(measured: BatchLevels, is_batching: bool, budget_ms: float = 0.0) -> Batching:
     """Batching as it was measured: the largest batch that ran, the fastest as the preferred one."""
     if not is_batching:
         return Batching()
@@ -70,6 +70,6 @@ def _within(good: Sequence[FormatResult], budget_ms: float) -> tuple[str, str]:
     return target, f"{rate:.4g} inferences/s with a batch of {level.batch} and a p99 of {level.p99_ms:.3g} ms"
 
 
-def _measured(result: FormatResult) -> Measurement:
+def _measured(result: FormatResult) -> BatchLevels:
     assert result.measured is not None, "only measured formats are compared"
     return result.measured

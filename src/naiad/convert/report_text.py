@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-from naiad.convert.results import Conversion, FormatResult, Measurement
+from naiad.convert.results import BatchLevels, Conversion, FormatResult
 
 HEADINGS: Final = (
     *("format", "state", "size MB", "max abs", "max rel", "batch 1: p50 ms", "p99 ms", "best batch", "rate/s", "gain"),
@@ -56,7 +56,7 @@ def _row(result: FormatResult, conversion: Conversion) -> tuple[str, ...]:
     )
 
 
-def _measured(found: Measurement | None, source: Measurement | None) -> tuple[str, ...]:
+def _measured(found: BatchLevels | None, source: BatchLevels | None) -> tuple[str, ...]:
     if found is None or not found.levels:
         return ("-",) * 6
     first, best = found.first, found.best

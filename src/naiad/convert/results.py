@@ -22,7 +22,7 @@ class BatchLevel:
 
 
 @dataclass(slots=True)
-class Measurement:
+class BatchLevels:
     """All batch sizes that were measured.
 
     Attributes:
@@ -45,7 +45,7 @@ class Measurement:
         return self.levels[0]
 
     @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> Measurement:
+    def from_json(cls, given: Mapping[str, Any]) -> BatchLevels:
         """What a step of ``measure`` returned."""
         levels = [
             BatchLevel(
@@ -74,7 +74,7 @@ class FormatResult:
     is_wanted: bool = True
     made: dict[str, Any] | None = None
     verified: dict[str, Any] | None = None
-    measured: Measurement | None = None
+    measured: BatchLevels | None = None
     failure: StepFailure | None = None
     failed_in: str = ""
     script: str = ""
@@ -121,7 +121,7 @@ class Conversion:
     work: str
     strategy: str = ""
     described: dict[str, Any] = field(default_factory=dict)
-    source: Measurement | None = None
+    source: BatchLevels | None = None
     formats: list[FormatResult] = field(default_factory=list)
     chosen: str = ""
     reason: str = ""
@@ -141,14 +141,14 @@ class Conversion:
     def from_json(cls, given: Mapping[str, Any]) -> Conversion:
         """What ``as_json`` made, also after a way through a file."""
         known = dict(given)
-        known["source"] = Measurement.from_json(known["source"]) if known["source"] else None
+        known["source"] = BatchLevels.from_json(known["source"]) if known["source"] else None
         known["formats"] = [_format(one) for one in known["formats"]]
         return cls(**known)
 
 
 def _format(given: Mapping[str, Any]) -> FormatResult:
     known = dict(given)
-    known["measured"] = Measurement.from_json(known["measured"]) if known["measured"] else None
+    known["measured"] = BatchLevels.from_json(known["measured"]) if known["measured"] else None
     known["failure"] = StepFailure(**known["failure"]) if known["failure"] else None
     known["frameworks"] = tuple(known["frameworks"])
     return FormatResult(**known)

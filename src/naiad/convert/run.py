@@ -15,7 +15,7 @@ from naiad.convert.errors import ConvertError, StepFailure
 from naiad.convert.formats import FORMATS, Precision
 from naiad.convert.process import StepResult, run_step_process
 from naiad.convert.publish import can_warm_up, config_of, link_for_measuring, publish
-from naiad.convert.results import Conversion, FormatResult, Measurement
+from naiad.convert.results import BatchLevels, Conversion, FormatResult
 from naiad.convert.samples import load_samples
 from naiad.convert.settings import ConvertSettings
 from naiad.convert.signature import SourceSignature
@@ -243,7 +243,7 @@ class Converter:
             },
             folder,
         )
-        measured = Measurement.from_json(done.value) if done.value else None
+        measured = BatchLevels.from_json(done.value) if done.value else None
         if measured and measured.levels:
             result.measured = measured
             if done.failure is not None:
@@ -274,7 +274,7 @@ class Converter:
             self.settings.work / "source",
         )
         if done.value and done.value["levels"]:
-            self.conversion.source = Measurement.from_json(done.value)
+            self.conversion.source = BatchLevels.from_json(done.value)
         elif done.failure is not None:
             self.conversion.notes.append(f"the source itself was not measured: {done.failure}")
 
@@ -328,7 +328,7 @@ def _size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def _measured(result: FormatResult) -> Measurement:
+def _measured(result: FormatResult) -> BatchLevels:
     assert result.measured is not None, "only measured formats are chosen"
     return result.measured
 
