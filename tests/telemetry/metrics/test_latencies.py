@@ -150,7 +150,7 @@ def test_a_scraper_gets_openmetrics_when_it_prefers_it(accept: str, wants: bool)
 
 
 def test_batch_sizes_are_shown_with_the_reason() -> None:
-    statistics = ModelStatistics(left={("full", 8): 3, ("delay", 2): 5, ("delay", 3): 1})
+    statistics = ModelStatistics(left={"full": {8: 3}, "delay": {2: 5, 3: 1}})
     one = ModelSeries("m", 1, {}, statistics)
     found = families(render([one], PageSettings(cpu=False), host=MachineFigures(ManualClock())).decode())
     sizes = {(s.labels["reason"], s.name, s.labels.get("le")): s.value for s in found["naiad_batch_size"].samples}

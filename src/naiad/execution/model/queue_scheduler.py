@@ -166,10 +166,8 @@ class QueueScheduler:
 
     def _count_left(self, batch: Batch) -> None:
         """Count a batch by why it left the queue."""
-        left = self._responder.statistics.left
         reason = batch.reason = self.batcher.reason
-        key = reason, batch.rows
-        left[key] = left.get(key, 0) + 1
+        self._responder.statistics.left[reason][batch.rows] += 1
 
     def _request_turns(self, now_ns: int) -> None:
         """Request turns for the idle instances, if there is a batch to be run now."""

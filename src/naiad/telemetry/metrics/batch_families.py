@@ -20,9 +20,9 @@ def batch_blocks(shown: Sequence[tuple[Mapping[str, str], ModelStatistics]]) -> 
         yield "".join(lines)
 
 
-def _lines(labels: Mapping[str, str], left: Mapping[tuple[str, int], int]) -> Iterator[str]:
-    for reason in sorted({reason for reason, _ in left}):
-        sizes = [(rows, count) for (why, rows), count in left.items() if why == reason]
+def _lines(labels: Mapping[str, str], left: Mapping[str, Mapping[int, int]]) -> Iterator[str]:
+    for reason in sorted(left):
+        sizes = left[reason].items()
         text = label_text({**labels, "reason": reason})
         total = sum(count for _, count in sizes)
         for bound in BOUNDS:

@@ -5,6 +5,7 @@ Source: protocol extension "statistics". All durations are nanoseconds.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -104,7 +105,7 @@ class ModelStatistics:
     memory_bytes: int = 0
     batches: dict[int, BatchStatistics] = field(default_factory=dict)
     responses: list[ResponseStatistics] = field(default_factory=list)
-    left: dict[tuple[str, int], int] = field(default_factory=dict)
+    left: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     latencies: Latencies | None = None
 
     def count_failure(self, reason: str, ns: int) -> None:
