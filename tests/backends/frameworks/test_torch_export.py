@@ -58,7 +58,7 @@ class TestContract(FrameworkContract):
             def reload() -> int:
                 served.load("again")
                 served.unload("again")
-                return served.memory_bytes()
+                return served.anonymous_memory_bytes()
 
             first = max(reload() for _ in range(20))
             last = min([reload() for _ in range(40)][-5:])
