@@ -49,7 +49,6 @@ TAKEN = [
     "--request-count 8 --concurrency-range 8",
     "--sequence-length 0 --sequence-length-variation 0 --num-of-sequences 2 --serial-sequences",
     "--sequence-id-range 0:5",
-    "--sequence-id-range 5",
     "--trace-level TIMESTAMPS --trace-rate 5 --trace-count -1 --log-frequency 0",
     "--bls-composing-models a:1,b",
     "--ssl-https-verify-peer 0 --ssl-https-verify-host 1 --ssl-https-private-key-type DER",
