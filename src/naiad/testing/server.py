@@ -72,10 +72,10 @@ class RunningServer:
         self.http = self._port("HTTPService")
         self.grpc = self._port("GRPCInferenceService")
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, within_s: float = START_S) -> None:
         """Wait until every model of the start is loaded or has failed, and requests are served."""
         self.wait_listening()
-        self._until(lambda: " is ready: " in self.log, "serves")
+        self._until(lambda: " is ready: " in self.log, "serves", within_s)
         self.metrics = self._port("Metrics Service")
 
     def wait_for(self, text: str, within_s: float = START_S) -> None:
@@ -211,8 +211,11 @@ def start_server(log_file: Path, *arguments: object, ports: bool = True, **optio
 
 
 @contextmanager
-def serving(log_file: Path, *arguments: object, **options: Any) -> Iterator[RunningServer]:
-    """A server that is ready; the arguments are those of ``start_server``.
+def serving(log_file: Path, *arguments: object, start_s: float = START_S, **options: Any) -> Iterator[RunningServer]:
+    """A server that is ready; the other arguments are those of ``start_server``.
+
+    Args:
+        start_s: the longest time until it is ready, in seconds; large frameworks may need more than the default.
 
     Raises:
         AssertionError: the server did not drain and end with exit code 0 when the block was left.
@@ -220,7 +223,7 @@ def serving(log_file: Path, *arguments: object, **options: Any) -> Iterator[Runn
     """
     server = start_server(log_file, *arguments, **options)
     try:
-        server.wait_ready()
+        server.wait_ready(start_s)
         yield server
         # A test may have ended the server itself, and checks the exit code then.
         if server.process.poll() is None and (code := server.stop()) != 0:

@@ -20,7 +20,9 @@ from naiad import testing
 from support import tensorflow_models as models
 
 # A server imports TensorFlow for seconds; the other files of this folder test the backend without one.
-pytestmark = pytest.mark.slow
+# The start counts as time of the first test: three processes import TensorFlow and compile models beside each other.
+START_S = 240
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(START_S + 60)]
 
 WAYS = ("thread", "process", "shared")
 WIDTH = 8
@@ -75,7 +77,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         # Names with a time in them, since several processes write into the folder.
         "XLA_FLAGS": f"--xla_dump_to={compiled} --xla_dump_include_timestamp=true",
     }
-    with testing.serving(folder / "log", repository, env=given) as server:
+    with testing.serving(folder / "log", repository, env=given, start_s=START_S) as server:
         yield Served(server, repository, compiled)
 
 
