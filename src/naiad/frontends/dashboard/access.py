@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from naiad.errors import NaiadError, RestrictedError
+from naiad.frontends.http.server.cross_site import is_cross_site
 
 if TYPE_CHECKING:
     from naiad.frontends.access.gate import Gate
@@ -75,18 +75,6 @@ class DashboardAccess:
         except NaiadError:
             return False
         return True
-
-
-def is_cross_site(head: RequestHead) -> bool:
-    """Whether a browser says that the request comes from a page of another origin.
-
-    Source: the W3C's "Fetch Metadata Request Headers"; browsers without them send ``Origin``.
-    """
-    site = head.headers.get("sec-fetch-site")
-    if site is not None:
-        return site not in ("same-origin", "none")
-    origin = head.headers.get("origin")
-    return origin is not None and urlsplit(origin).netloc.lower() != head.headers.get("host", "").lower()
 
 
 def host_name(host: str) -> str:

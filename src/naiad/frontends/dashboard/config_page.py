@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from naiad.config.export import config_json
+from naiad.config.export import set_fields
 from naiad.config.normalize import normalize
 from naiad.config.problems import ConfigProblemsError, Origin
 from naiad.config.read import MAX_CONFIG_BYTES, ConfigFormat, parse_config
@@ -37,7 +35,7 @@ def explained(engine: Engine, model: str, version: str) -> dict[str, Any]:
         "version": str(found.version),
         "file": None if file is None else file.name,
         "fields": [asdict(row) for row in fields],
-        "written": orjson.Fragment(config_json(written)),
+        "written": set_fields(written),
     }
 
 

@@ -21,7 +21,7 @@ export class LiveTab {
       this.values[id] = h("dd", {}, "–");
       this.facts.append(h("div", {}, h("dt", {}, title), this.values[id]));
     }
-    this.node = h("div", { class: "live" }, this.facts, this.rate.node, this.latency.node, this.queue.node,
+    this.node = h("div", { class: "live-tab" }, this.facts, this.rate.node, this.latency.node, this.queue.node,
       h("section", { class: "panel" }, h("h3", {}, "Where the time of a request goes"), this.stages), this.sizes.node,
       h("p", { class: "muted small" }, "p50 and p99 are those of about the last ten seconds. They are kept while a dashboard is open."));
     this.ends = [store.on("rows", () => this.draw()), store.on("detail", (found) => this.detail(found))];

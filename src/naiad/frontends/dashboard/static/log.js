@@ -30,7 +30,9 @@ export class LogView {
     const added = [];
     if (skipped) added.push(h("div", { class: "skipped" }, `${skipped} lines are left out`));
     for (const [level, text] of lines) {
-      const line = h("div", { class: level >= 40 ? "error" : level >= 30 ? "warning" : "" }, text);
+      const kind = level >= 40 ? "error" : level >= 30 ? "warning" : "";
+      // Tables are wider than most windows: their lines must not be broken.
+      const line = h("div", { class: text.includes("\n+--") ? `${kind} wide` : kind }, text);
       line.dataset.level = String(level);
       this.match(line);
       added.push(line);

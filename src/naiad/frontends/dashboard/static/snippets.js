@@ -16,12 +16,32 @@ export function snippets(server, model, version, inputs, outputs, hasKey, grpc) 
 
 function curl(server, model, version, inputs, hasKey) {
   const long = inputs.some((input) => !isShort(input) || !isJson(input));
-  const body = JSON.stringify({ inputs: inputs.map((input) => ({ name: input.name, datatype: input.datatype, shape: input.shape, data: isShort(input) ? jsonValues(input) : ["..."] })) }, null, 1);
-  const path = `/v2/models/${encodeURIComponent(model)}${version ? `/versions/${version}` : ""}/infer`;
-  const key = hasKey ? ` \\\n  -H "Authorization: Bearer $NAIAD_API_KEY"` : "";
+  const tensors = inputs.map((input) => JSON.stringify({ name: input.name, datatype: input.datatype, shape: input.shape, data: isShort(input) ? jsonValues(input) : ["..."] }));
+  const body = `{"inputs": [\n  ${tensors.join(",\n  ")}\n]}`;
+  const path = `${pathOf(model, version)}/infer`;
+  const key = keyOption(hasKey);
   const note = long ? "# The values in \"...\" do not fit here, or JSON does not have them: put them into the body.\n" : "";
   return `${note}curl -s ${server}${path}${key} \\\n  -H 'Content-Type: application/json' -d @- <<'END'\n${body}\nEND\n`;
 }
+
+/** The programs for a decoupled model, whose flat inputs are `body`. */
+export function streamSnippets(server, model, version, body, inputs, hasKey, grpc) {
+  const text = JSON.stringify(body);
+  const url = `${server}${pathOf(model, version)}/generate_stream`;
+  const json = text.length < 4000 ? text : "{}";
+  const headers = `{"Content-Type": "application/json"${hasKey ? `, "Authorization": f"Bearer {os.environ['NAIAD_API_KEY']}"` : ""}}`;
+  return {
+    curl: `curl -sN ${url}${keyOption(hasKey)} \\\n  -H 'Content-Type: application/json' -d @- <<'END'\n${json}\nEND\n`,
+    Python: [...(hasKey ? ["import os"] : []), "from urllib.request import Request, urlopen", "", `body = ${quoted(json)}.encode()`,
+      `with urlopen(Request(${quoted(url)}, body, ${headers})) as events:`, "    for line in events:", "        print(line.decode(), end=\"\")", ""].join("\n"),
+    gRPC: python("grpc", grpc, model, version, inputs, [], hasKey)
+      .replace(/result = client\.infer\((.*)\)\n/, (_, given) => `client.start_stream(lambda result, error: print(error or result.get_response())${hasKey ? `, ${given.slice(given.indexOf("headers="))}` : ""})\nclient.async_stream_infer(${given.replace(/, headers=.*/, "")})\nclient.stop_stream()\n`),
+  };
+}
+
+function pathOf(model, version) { return `/v2/models/${encodeURIComponent(model)}${version ? `/versions/${version}` : ""}`; }
+
+function keyOption(hasKey) { return hasKey ? ` \\\n  -H "Authorization: Bearer $NAIAD_API_KEY"` : ""; }
 
 function python(kind, server, model, version, inputs, outputs, hasKey) {
   const url = server.replace(/^https?:\/\//, "");

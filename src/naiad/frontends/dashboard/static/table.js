@@ -159,9 +159,10 @@ class Line {
     this.state = h("span", { class: "state" });
     this.cells.state.append(this.dot, this.state);
     this.name = h("b");
+    this.short = h("span", { class: "short-version" });
     this.backend = h("span", { class: "muted" });
     this.reason = h("span", { class: "reason" });
-    this.cells.name.append(this.name, this.backend, this.reason);
+    this.cells.name.append(this.name, this.short, this.backend, this.reason);
     this.rate = h("span", { class: "figure" });
     this.cells.rate.append(this.spark.node, this.rate);
     this.busy = h("i");
@@ -182,6 +183,7 @@ class Line {
     setText(this.reason, row.w && row.w !== "unloaded" ? ` ${row.w}` : "");
     this.cells.name.title = row.w || row.n;
     setText(this.cells.version, row.v || "");
+    setText(this.short, row.v ? ` ${row.v}` : "");
     const isLoaded = row.s === "READY";
     this.spark.draw(isLoaded ? row.history.rate : []);
     setText(this.rate, isLoaded ? number(row.r) : "");

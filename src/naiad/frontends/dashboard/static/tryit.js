@@ -6,7 +6,7 @@ import { copy, h, setText } from "./dom.js";
 import { bytes, duration, element, number } from "./format.js";
 import { imageLayout, imageValues, SCALINGS } from "./image.js";
 import { counters, infer, stagesBetween, stream } from "./infer.js";
-import { snippets } from "./snippets.js";
+import { snippets, streamSnippets } from "./snippets.js";
 import { count, decode, encode, FLOATS, greatest, parseShape, parseValues, statistics, wireType } from "./tensors.js";
 
 const MOST_SHOWN = 64;
@@ -60,8 +60,23 @@ export class TryTab {
     this.kinds.forEach((button) => button.setAttribute("aria-pressed", String(button.textContent === name)));
     const inputs = this.inputs.filter((input) => !input.isLeftOut).map((input) => input.described());
     const grpc = `${location.hostname}:8001`;
-    const found = snippets(location.origin, this.pane.model, this.pane.version, inputs, (this.config.output ?? []).map((output) => output.name), hasKey(), grpc);
+    const found = this.isDecoupled ? streamSnippets(location.origin, this.pane.model, this.pane.version, this.flatBody(), inputs, hasKey(), grpc) : snippets(location.origin, this.pane.model, this.pane.version, inputs, (this.config.output ?? []).map((output) => output.name), hasKey(), grpc);
     setText(this.program, found[name]);
+  }
+
+  /** The inputs as `generate` takes them: a value, or a list of values. */
+  flatBody() {
+    const body = {};
+    for (const input of this.inputs) {
+      try {
+        const values = input.isLeftOut ? [] : input.typed();
+        if (values.length) body[input.name] = values.length === 1 ? values[0] : values;
+      } catch {
+        // The form says what is wrong with the values once they are sent.
+        body[input.name] = null;
+      }
+    }
+    return body;
   }
 
   say(text, kind = "muted") { this.result.replaceChildren(h("p", { class: kind === "bad" ? "error-box" : "muted" }, text)); }
@@ -107,6 +122,7 @@ export class TryTab {
     const answer = await infer(path, inputs, parameters, this.controller.signal);
     const after = before && await counters(path).catch(() => null);
     this.result.replaceChildren(this.timing(answer, after && stagesBetween(before, after)), ...answer.outputs.map(outputNode));
+    this.result.firstChild.scrollIntoView({ block: "nearest" });
   }
 
   timing(answer, stages) {
@@ -128,8 +144,7 @@ export class TryTab {
     const list = h("ol", { class: "events" });
     const head = h("p", { class: "muted" }, "No response yet");
     this.result.replaceChildren(head, list);
-    const body = { ...parameters };
-    for (const input of this.inputs) if (!input.isLeftOut) body[input.name] = input.flat();
+    const body = { ...parameters, ...this.flatBody() };
     const begun = performance.now();
     let first = 0;
     let shown = 0;
@@ -170,8 +185,8 @@ class InputField {
       h("div", { class: "row" }, h("label", { for: `${this.id}-shape` }, "Shape"), this.shape, h("span", { class: "grow" }), fills),
       h("label", { for: `${this.id}-values` }, "Values"), this.values,
       h("p", { class: "muted small", id: `${this.id}-hint` }, this.datatype === "BYTES" ? "A line for each string, or a JSON list." : "Numbers, or a JSON list. A single value fills the shape. NaN and inf are numbers too."),
-      takesFile ? h("div", { class: "row" }, h("label", { for: `${this.id}-file` }, this.layout ? "Image" : "File as bytes"), this.file,
-        this.layout ? [h("label", { for: `${this.id}-scaling` }, "Scaling"), this.scaling] : null) : null,
+      takesFile ? h("div", { class: "row" }, h("span", { class: "pair" }, h("label", { for: `${this.id}-file` }, this.layout ? "Image" : "File as bytes"), this.file),
+        this.layout ? h("span", { class: "pair" }, h("label", { for: `${this.id}-scaling` }, "Scaling"), this.scaling) : null) : null,
       this.picture);
   }
 
@@ -220,6 +235,13 @@ class InputField {
     let values = parseValues(this.values.value, this.datatype);
     if (values.length === 1 && size > 1) values = new Array(size).fill(values[0]);
     return values;
+  }
+
+  /** The values as JSON has them. */
+  typed() {
+    const values = this.flat();
+    if (this.datatype === "BYTES") return values.map(String);
+    return values.map((value) => (this.datatype === "BOOL" ? /^(true|1)$/i.test(String(value)) : Number(value)));
   }
 
   async tensor() {

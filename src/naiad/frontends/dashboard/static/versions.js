@@ -49,7 +49,7 @@ export class VersionsTab {
       h("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": "Versions" }, h("table", { class: "plain" },
         h("thead", {}, h("tr", {}, ["Version", "State", "Weight", "Share", "Requests/s", "Aliases", "Action"].map((title) => h("th", { scope: "col" }, title)))),
         h("tbody", {}, fields.map((field) => field.line)))),
-      shadow,
+      ...(shadow ? [shadow] : []),
       h("div", { class: "row" },
         h("button", { type: "button", class: "primary", disabled: !may, onclick: () => this.split(fields) }, "Use these weights"),
         h("button", { type: "button", disabled: !may, onclick: () => this.rollBack() }, "Back to the routes before"),
