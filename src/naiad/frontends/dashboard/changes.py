@@ -44,6 +44,8 @@ class RowChanges:
 
 
 def _changed(before: Row, row: Row) -> Row:
+    if before == row:
+        return {}
     fields = {name: value for name, value in row.items() if name not in before or before[name] != value}
     # A version that is unloaded loses its figures.
     return fields | dict.fromkeys(before.keys() - row.keys())

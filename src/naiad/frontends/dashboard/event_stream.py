@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from time import thread_time
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
+MAX_TICK_S: Final = 5.0
+MAX_SHARE: Final = 0.007
+"""The share of the loop's time that reading and sending may take; with more to do it happens less often."""
 MAX_PAGES: Final = 16
 """Pages that are open at the same time; a further one is refused."""
 MAX_LOG_BYTES: Final = 6000
@@ -163,12 +167,17 @@ class DashboardStream:
             # The server waits for its responses to end.
             self.close()
             return
-        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        begun_s = thread_time()
         try:
             self._send_changes()
         except Exception:
             # The next second is another attempt: the page must not stand still for ever.
             log.exception("the dashboard could not be brought up to date")
+        # Of very many models the figures come less often.
+        wait_s = max(TICK_S, (thread_time() - begun_s) / MAX_SHARE)
+        # The last page may have been dropped meanwhile.
+        if self._pages:
+            self._timer = asyncio.get_running_loop().call_later(min(wait_s, MAX_TICK_S), self._tick)
 
     def _send_changes(self) -> None:
         changes = self._changes.update(self._figures.read()) | {"server": self._read_server()}

@@ -32,7 +32,6 @@ class ServerFigures:
             "t": round(time(), 1),
             "f": budget.requests,
             "fb": budget.bytes,
-            "ready": self._engine.is_ready(),
             "mem": self._process.memory_info().rss >> 20 << 20,
             "cpu": round((now[1] - used) / max(1e-3, now[0] - begun), 2),
         }

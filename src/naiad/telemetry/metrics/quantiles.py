@@ -1,4 +1,4 @@
-"""Quantiles of the last minute, or another time: counts by logarithmic buckets, in slots that are dropped as they age.
+"""Quantiles of the last minute: counts by logarithmic buckets, in slots that are dropped as they age.
 
 Source of the window: the reference's summaries, which have an age of 60 s in 5 parts.
 """
@@ -12,6 +12,7 @@ import numpy as np
 
 WINDOW_NS: Final = 60 * 1_000_000_000
 SLOTS: Final = 5
+_SLOT_NS: Final = WINDOW_NS // SLOTS
 _BITS: Final = 5
 _PER_OCTAVE: Final = 1 << _BITS
 """Buckets of equal size per doubling: a value is found again within 1.6%."""
@@ -27,12 +28,11 @@ Counts = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class QuantileWindow:
-    """The distribution of values from 0 on over the last ``window_ns``, or up to a fifth less."""
+    """The distribution of values from 0 on over the last 48 to 60 seconds."""
 
-    __slots__ = ("_begun_ns", "_slot_ns", "_slots")
+    __slots__ = ("_begun_ns", "_slots")
 
-    def __init__(self, window_ns: int = WINDOW_NS) -> None:
-        self._slot_ns = window_ns // SLOTS
+    def __init__(self) -> None:
         # The newest slot comes first; None for a slot without values, so that an idle model costs no memory.
         self._slots: list[Counts | None] = [None] * SLOTS
         self._begun_ns = 0
@@ -58,9 +58,9 @@ class QuantileWindow:
         return [float(v) for v in np.exp2(octave) * (1 + (part + 0.5) / _PER_OCTAVE)]
 
     def _age(self, now_ns: int) -> None:
-        passed = (now_ns - self._begun_ns) // self._slot_ns
+        passed = (now_ns - self._begun_ns) // _SLOT_NS
         if passed <= 0:
             return
         empty: list[Counts | None] = [None] * min(passed, SLOTS)
         self._slots = empty + self._slots[: max(0, SLOTS - passed)]
-        self._begun_ns = now_ns - (now_ns - self._begun_ns) % self._slot_ns
+        self._begun_ns = now_ns - (now_ns - self._begun_ns) % _SLOT_NS

@@ -1,34 +1,34 @@
 """The latencies of the last seconds of a model, which are kept while somebody watches them.
 
-Requests are noted as plain numbers and counted when the quantiles are read, once a second. Belongs to the event loop.
+A request costs the noting of one number. Belongs to the event loop.
 """
 
 from __future__ import annotations
 
-from array import array
+import math
+from collections import deque
 from collections.abc import Iterable, Sequence
 from time import monotonic_ns
 from typing import Final
 
-import numpy as np
-
 from naiad.telemetry.metrics.latencies import Timed
-from naiad.telemetry.metrics.quantiles import QuantileWindow
 
 RECENT_NS: Final = 10 * 1_000_000_000
-"""The quantiles are those of about the last ten seconds."""
-_CHUNK: Final = 8192
-"""Requests that are noted before they are counted: a reader that is late must not let them grow without bound."""
+"""The quantiles are those of the last ten seconds, or of the last ``MAX_REQUESTS`` requests where there were more."""
+MAX_REQUESTS: Final = 1000
+_NS_PER_US: Final = 1000
 
 
 class RecentLatencies:
     """Takes the notes that ``Latencies`` takes, and keeps the durations of whole requests only."""
 
-    __slots__ = ("_request_ns", "_window")
+    __slots__ = ("_marks", "_noted", "_request_ns")
 
     def __init__(self) -> None:
-        self._request_ns: list[int] = []
-        self._window = QuantileWindow(RECENT_NS)
+        self._request_ns: deque[int] = deque(maxlen=MAX_REQUESTS)
+        self._noted = 0
+        # When the quantiles were read, and how many requests had been noted by then.
+        self._marks: deque[tuple[int, int]] = deque()
 
     # Notes of the event loop
 
@@ -36,15 +36,14 @@ class RecentLatencies:
         self, requests: Iterable[Timed], now_ns: int, begun_ns: int, input_ns: int, infer_ns: int, output_ns: int
     ) -> None:
         """Note the requests of a run, which are responded to now."""
-        self._request_ns += [now_ns - r.received_ns for r in requests]
-        if len(self._request_ns) >= _CHUNK:
-            self._settle()
+        durations = [now_ns - r.received_ns for r in requests]
+        self._noted += len(durations)
+        self._request_ns += durations
 
     def one(self, request_ns: int, queue_ns: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
         """Note a request with a run of its own."""
+        self._noted += 1
         self._request_ns.append(request_ns)
-        if len(self._request_ns) >= _CHUNK:
-            self._settle()
 
     def cached(self, request_ns: int, queue_ns: int, lookup_ns: int) -> None:
         """Note a response from the cache."""
@@ -65,12 +64,23 @@ class RecentLatencies:
     # Reading
 
     def quantiles_us(self, wanted: Sequence[float]) -> list[float]:
-        """The durations at the ``wanted`` shares, 0 to 1, in microseconds; NaN while there is no request."""
-        self._settle()
-        return self._window.quantiles(wanted, monotonic_ns())
+        """The durations at the ``wanted`` shares, 0 to 1, in microseconds; NaN while there is no request.
 
-    def _settle(self) -> None:
-        if self._request_ns:
-            durations = np.frombuffer(array("q", self._request_ns), np.int64) / 1000.0
-            self._request_ns.clear()
-            self._window.add(durations, monotonic_ns())
+        Requests become old between two reads, so it is called about once a second.
+        """
+        self._forget()
+        if not self._request_ns:
+            return [math.nan] * len(wanted)
+        found = sorted(self._request_ns)
+        return [found[max(0, math.ceil(share * len(found)) - 1)] / _NS_PER_US for share in wanted]
+
+    def _forget(self) -> None:
+        now_ns = monotonic_ns()
+        marks = self._marks
+        old = 0
+        while marks and marks[0][0] < now_ns - RECENT_NS:
+            old = marks.popleft()[1]
+        if old:
+            for _ in range(len(self._request_ns) - min(len(self._request_ns), self._noted - old)):
+                self._request_ns.popleft()
+        marks.append((now_ns, self._noted))

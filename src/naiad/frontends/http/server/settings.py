@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def surrounded(
     application: Application, options: ServerOptions, gate: Gate, exposed: Sequence[str] = ()
 ) -> Application:
-    """``application`` behind the gate, open to pages of ``--http-cors-origin`` alone; ``exposed`` as ``shared_with``."""
+    """``application`` behind the gate, open to pages of ``--http-cors-origin``; ``exposed`` as ``shared_with``."""
     origins = options.http_cors_origin
     return shared_with(without_cross_site(guarded(application, gate), origins), origins, exposed)
 
