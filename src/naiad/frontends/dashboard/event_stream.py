@@ -59,6 +59,8 @@ class Page:
     def cancel(self) -> None:
         """The page is closed."""
         self._stream.leave(self)
+        # The peer may have closed its side alone: the connection waits for the end of the response.
+        self.end()
 
     @property
     def is_behind(self) -> bool:
