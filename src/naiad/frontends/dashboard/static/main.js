@@ -73,8 +73,9 @@ class Gauges {
     this.spark = sparkline(64, 20);
     this.values = {};
     for (const [id, title] of [["rate", "requests/s"], ["failed", "failures/s"], ["open", "in flight"], ["cpu", "processor"], ["memory", "memory"]]) {
-      this.values[id] = h("dd", {}, "–");
-      box.append(h("div", { class: `gauge ${id}` }, h("dt", {}, title), this.values[id], id === "rate" ? h("span", { class: "gauge-spark" }, this.spark.node) : null));
+      this.values[id] = h("span", {}, "–");
+      const spark = id === "rate" ? h("span", { class: "gauge-spark" }, this.spark.node) : null;
+      box.append(h("div", { class: `gauge ${id}` }, h("dt", {}, title), h("dd", {}, this.values[id], spark)));
     }
   }
 
