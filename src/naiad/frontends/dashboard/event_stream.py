@@ -171,7 +171,7 @@ class DashboardStream:
             return
         begun_s = thread_time()
         try:
-            self._send_changes()
+            self.update()
         except Exception:
             # The next second is another attempt: the page must not stand still for ever.
             log.exception("the dashboard could not be brought up to date")
@@ -181,7 +181,8 @@ class DashboardStream:
         if self._pages:
             self._timer = asyncio.get_running_loop().call_later(min(wait_s, MAX_TICK_S), self._tick)
 
-    def _send_changes(self) -> None:
+    def update(self) -> None:
+        """Read the figures, and send what changed to all pages."""
         changes = self._changes.update(self._figures.read()) | {"server": self._read_server()}
         encoded: dict[bool, bytes] = {}
         for page in list(self._pages.values()):

@@ -7,7 +7,6 @@ the page. Source: the W3C's "Fetch Metadata Request Headers", and RFC 6454 for `
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from naiad.frontends.access.features import feature_of_http
 from naiad.frontends.http.server.replies import send_message
@@ -46,7 +45,7 @@ def is_cross_site(head: RequestHead) -> bool:
     if site is not None:
         return site not in ("same-origin", "none")
     origin = head.headers.get("origin")
-    return origin is not None and urlsplit(origin).netloc.lower() != head.headers.get("host", "").lower()
+    return origin is not None and origin.partition("://")[2].lower() != head.headers.get("host", "").lower()
 
 
 def _refuse(exchange: Exchange, body: bytearray | memoryview) -> None:
