@@ -19,7 +19,7 @@ from naiad.telemetry.tracing.settings_store import Sampler
 from naiad.telemetry.tracing.w3c import TRACEPARENT
 
 _NS_PER_MS = 1_000_000
-_WATCHED_SHARE = 8
+_WATCHED_MASK = 7
 
 
 def may_run_directly(spec: ModelSpec) -> bool:
@@ -130,22 +130,18 @@ class MeasuredInlineRunner(InlineRunner):
 class WatchedInlineRunner(InlineRunner):
     """Notes the latency of every eighth request: somebody watches, and the others should not pay for it."""
 
-    __slots__ = ("_latencies", "_left")
+    __slots__ = ("_latencies",)
 
     def __init__(
         self, execute: Callable[..., object], statistics: ModelStatistics, clock: Clock, latencies: RecentLatencies
     ) -> None:
         super().__init__(execute, statistics, clock)
         self._latencies = latencies
-        self._left = 1
 
     def run(self, request: InferRequest, failed: Callable[[InferRequest], object]) -> bool:
-        self._left -= 1
-        if self._left:
-            return super().run(request, failed)
-        self._left = _WATCHED_SHARE
-        has_run = super().run(request, failed)
-        if has_run:
+        has_run = InlineRunner.run(self, request, failed)
+        # The first after the statistics were read is among them.
+        if self._count & _WATCHED_MASK == 1 and has_run:
             self._latencies.one(self._last_ns - request.received_ns, 0, 0, 0, 0)
         return has_run
 
