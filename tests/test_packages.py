@@ -150,6 +150,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("frontends.http.server", "frontends.inference", "lifecycle.state", "options", "repository.local", "request"),
         *("scheduling", "shared_memory", "telemetry", "tensor", "wire.http1", "wire.json_text", "wire.v2"),
     ),
+    "frontends.dashboard": (
+        *("config", "engine", "execution.model.interface", "explain", "frontends.access", "frontends.http.server"),
+        *("frontends.http.v2.load_body", "gpus.usable", "telemetry.metrics", "wire.http1"),
+    ),
     "frontends.grpc.rpc": ("frontends.access",),
     "frontends.grpc.server": (
         *("eventloop", "frontends.access", "frontends.grpc.rpc", "frontends.inference", "frontends.net"),
