@@ -184,7 +184,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "api": ("inprocess", "tensor"),
     # A client of servers elsewhere, which shares the codecs.
-    "client": ("config.messages", "tensor", "wire"),
+    "client": ("config.messages", "shared_memory", "tensor", "wire"),
     # PyTriton's names on a server in a program, and on the clients.
     "pytriton": ("pytriton.decorators", "pytriton.model_config", "pytriton.proxy", "pytriton.serving"),
     "pytriton.model_config": ("config.messages", "pytriton.exceptions", "tensor"),
