@@ -129,7 +129,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "lifecycle": ("config", "lifecycle", "options", "repository", "telemetry.metrics"),
     "engine": (
         *("config", "execution.model", "execution.model_directory", "lifecycle", "repository.local", "request"),
-        *("shared_memory", "telemetry", "tensor"),
+        *("scheduling.admission", "shared_memory", "telemetry", "tensor"),
     ),
     "frontends.net": (),
     "frontends.access": ("config.routes", "options", "wire.grpc"),
@@ -175,6 +175,13 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "server": (
         *("backend_api", "cache", "config", "engine", "execution.model", "frontends", "gpus", "lifecycle"),
         *("options", "processes", "repository", "scheduling", "shared_memory", "telemetry"),
+    ),
+    # Front-end processes send requests and responses as they are, over the frames and the shared memory of the workers.
+    "server.fronts": (
+        *("backend_api", "config", "engine", "eventloop", "execution.model", "execution.model_directory"),
+        *("execution.worker.channel", "frontends", "lifecycle", "options", "repository.local", "request"),
+        *("scheduling.admission", "server", "shared_memory", "telemetry", "tensor", "wire.grpc", "wire.http1"),
+        "worker.ipc",
     ),
     # A server in a thread of a program, and the names under which programs know it.
     "inprocess": (

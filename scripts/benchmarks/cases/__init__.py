@@ -17,6 +17,7 @@ from . import (
     ensemble,
     execution,
     formats,
+    frontends,
     gpu,
     growth,
     grpc_growth,
@@ -53,6 +54,7 @@ Case = Callable[[Settings], Iterator[Figure]]
 
 CASES: Mapping[str, Case] = {
     "mlp": mlp.measure,
+    "frontends": frontends.measure,
     "large": large.measure,
     "linear_model": linear_model.measure,
     "tail": tail.measure,

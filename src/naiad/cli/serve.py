@@ -47,6 +47,10 @@ def _serve(options: ServerOptions) -> int:
     with ServerLog(LogSettings.from_options(options), for_terminals=for_terminals) as log:
         for text in options.warnings:
             logger.warning(text)
+        if options.frontend_count > 1:
+            from naiad.server.fronts.main_process import run_processes
+
+            return run_processes(options, log)
         from naiad.server.server import run
 
         return run(options, log)

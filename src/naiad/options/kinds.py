@@ -16,6 +16,7 @@ from naiad.options.remote_uri import SCHEMES, RemoteUri, is_remote
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+MAX_PROCESSES = 64
 
 _TRUE = ("true", "on", "1")
 _FALSE = ("false", "off", "0")
@@ -89,6 +90,11 @@ def choice(*words: str, ignore_case: bool = False) -> Kind:
     return Kind("<" + "|".join(words) + ">", " or ".join(repr(w) for w in words), read)
 
 
+def _read_processes(text: str) -> int:
+    found: int = 0 if text.lower() == "auto" else integer(1, MAX_PROCESSES).read(text)
+    return found
+
+
 def _read_level(text: str) -> int:
     if text.lower() in ("true", "on", "false", "off"):
         return int(read_boolean(text))
@@ -156,6 +162,8 @@ BOOLEAN = Kind("<boolean>", "true, on, 1, false, off or 0", read_boolean)
 FLAG = Kind("", "true, on, 1, false, off or 0", read_boolean, is_flag=True)
 TEXT = Kind("<text>", "a text", str)
 LEVEL = Kind("<integer>", "a level from 0, or true or false", _read_level)
+PROCESSES = Kind("<integer|auto>", f"an integer from 1 to {MAX_PROCESSES}, or auto", _read_processes)
+"""A number of processes; 0 stands for auto."""
 PORT = integer(0, 65535)
 ADDRESS = Kind("<address>", "a host name, an IPv4 address, or IPv6 as ipv6:[::1]", _read_address)
 REPOSITORY = Kind("<path>", "the path of a local folder, or an address such as s3://bucket/path", read_repository)

@@ -7,7 +7,7 @@ Source of names, defaults and meanings: the reference's ``command_line_parser.cc
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from naiad.options.api_key import API_KEY, ApiKey, repeated_keys
 from naiad.options.cache_config import (
@@ -34,6 +34,7 @@ from naiad.options.kinds import (
     LEVEL,
     MIRROR,
     PORT,
+    PROCESSES,
     REPOSITORY,
     TEXT,
     BackendSetting,
@@ -47,6 +48,7 @@ from naiad.options.rate_limit import EXECUTION_COUNT, RATE_LIMIT, RESOURCE_SETTI
 from naiad.options.remote_uri import RemoteUri
 from naiad.options.restriction import Restriction, repeated_features, restriction
 from naiad.options.trace_config import TRACE_SETTING, TraceSetting, deprecated_trace, trace_problems
+from naiad.processes.affinity import server_cores
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -64,6 +66,8 @@ _NO_GPUS = "has no effect: frameworks manage the memory of GPUs themselves"
 _OF_SAGEMAKER = "Accepted for compatibility, without effect: this version does not serve SageMaker."
 _NO_SAGEMAKER = "has no effect: this version does not serve SageMaker"
 _OF_VERTEX = "Accepted for compatibility, without effect: this version does not serve Vertex AI."
+CORES_PER_FRONT_END: Final = 4
+"""The cores for each front-end process with ``--frontend-processes=auto``."""
 _NO_VERTEX = "has no effect: this version does not serve Vertex AI"
 
 
@@ -131,6 +135,14 @@ class ServerOptions:
         "numa-node is the node of their memory. Instances have the policy that host_policy of their group "
         "names, else cpu, gpu_<id> or model. The policy frontend is for the event loop.",
         repeatable=True,
+    )
+
+    frontend_processes: int = declare(
+        Group.SERVER,
+        PROCESSES,
+        1,
+        "Processes that read and answer requests of HTTP and gRPC beside the one that runs the models, all on the same "
+        "ports. 1 does both in one process. auto is one for four cores.",
     )
 
     log_verbose: int = declare(
@@ -744,6 +756,11 @@ class ServerOptions:
     def serves_grpc(self) -> bool:
         """Whether gRPC is served on any port."""
         return self.allow_grpc or self.http_port_serves_grpc
+
+    @property
+    def frontend_count(self) -> int:
+        """How many processes read requests; 1 for the process that runs the models."""
+        return self.frontend_processes or max(1, len(server_cores()) // CORES_PER_FRONT_END)
 
     def wanted_models(self, known: Collection[str]) -> set[str]:
         """The names of the models to load at the start, given the ``known`` ones; unknown names may be among them.

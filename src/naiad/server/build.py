@@ -14,17 +14,14 @@ from naiad.backend_api.host_policy import HostPolicies
 from naiad.cache.local import LocalCache
 from naiad.cache.redis import RedisCache
 from naiad.engine.engine import Engine
-from naiad.errors import QueueFullError, TooManyRequestsError
 from naiad.execution.model.rate_limits import RateLimits
 from naiad.frontends.access.settings import Gates, gates
 from naiad.frontends.dashboard.access import OFF, DashboardAccess
 from naiad.frontends.dashboard.application import Dashboard
 from naiad.frontends.http.server.access_gate import guarded
 from naiad.frontends.http.server.access_log import with_request_log
-from naiad.frontends.http.server.content_coding import BodyTooLargeError, ContentTooLargeError
 from naiad.frontends.http.server.listener import HttpListener
 from naiad.frontends.http.server.settings import http_tls, surrounded
-from naiad.frontends.http.server.state import HttpLimits
 from naiad.frontends.http.v2.router import EXPOSED_HEADERS, Router
 from naiad.frontends.inference.header_forwarding import HeaderForwarding
 from naiad.frontends.net.file_watcher import FileReloader
@@ -42,6 +39,7 @@ from naiad.repository.catalog import Catalog, open_catalog
 from naiad.repository.changes.watch import Watch
 from naiad.scheduling.admission import RequestBudget
 from naiad.scheduling.rate_limiter import ResourceLimit
+from naiad.server.limits import http_limits, request_budget, too_large_error
 from naiad.server.reload import reload_grpc_tls, reload_http_tls, reloaded_paths
 from naiad.shared_memory.registry import RegionRegistry
 from naiad.telemetry.logs.server_log import LogSettings, ServerLog
@@ -51,6 +49,8 @@ from naiad.telemetry.slow.recorder import SlowRequests
 from naiad.telemetry.tracing.settings_store import Tracing
 
 if TYPE_CHECKING:
+    from naiad.frontends.grpc.rpc.call import Methods
+    from naiad.frontends.http.server.exchange import Application
     from naiad.frontends.http.server.state import TakeHttp2
     from naiad.frontends.metrics.extra_families import Port
     from naiad.frontends.metrics.page import MetricsApplication
@@ -95,6 +95,8 @@ class Parts:
         reloader: reads keys and certificates again when their files change.
         gpu_figures: reads the figures of GPUs for the metrics; None with ``--allow-gpu-metrics=false``.
         ports: the listeners by their protocols, as they are made.
+        on_loaded: called once every model of the start is loaded or has failed.
+        front_requests: how many requests front-end processes have read, and have handed over; empty without them.
     """
 
     options: ServerOptions
@@ -113,6 +115,8 @@ class Parts:
     gates: Gates
     gpu_figures: GpuFigures | None = None
     ports: dict[str, Port] = field(default_factory=dict)
+    front_requests: dict[str, int] = field(default_factory=dict)
+    on_loaded: list[Callable[[], object]] = field(default_factory=list)
 
     def close(self) -> None:
         """Stop the threads of the parts and release their memory and files."""
@@ -140,7 +144,7 @@ def build(options: ServerOptions, log: ServerLog, own_backends: OwnBackends = NO
     """
     cache = _cache(options)
     shares = MemoryShares.of(usable_memory_bytes(), options.max_in_flight_bytes)
-    budget = _budget(options, shares)
+    budget = request_budget(options, shares)
     catalog = open_catalog(
         options.model_repository,
         options.paths,
@@ -193,19 +197,16 @@ def listeners(parts: Parts) -> Iterator[tuple[Frontend, str]]:
     if options.allow_http:
         yield _http_listener(parts, take_http2), "HTTPService"
     if options.allow_metrics:
-        yield _metrics_listener(parts), "Metrics Service"
+        yield metrics_listener(parts), "Metrics Service"
 
 
 def _grpc_listeners(parts: Parts) -> Generator[tuple[Frontend, str], None, TakeHttp2 | None]:
     """The gRPC listeners; returns the function that takes HTTP/2 connections from the HTTP port, if there is one."""
     # Imported here: a server without gRPC does not pay for it.
     from naiad.frontends.grpc.settings import grpc_listener, grpcio_transport
-    from naiad.frontends.grpc.v2.services import make_methods
 
     options = parts.options
-    methods = make_methods(
-        parts.engine, options.grpc_max_response_pool_size, _forwarding(options.grpc_header_forward_pattern)
-    )
+    methods = grpc_methods(parts)
     # Without keys and restrictions no call passes a gate at all.
     gate = None if parts.gates.grpc.is_open else parts.gates.grpc
     by_grpcio = options.allow_grpc and options.grpc_transport == "grpcio"
@@ -225,36 +226,45 @@ def _grpc_listeners(parts: Parts) -> Generator[tuple[Frontend, str], None, TakeH
     return listener.take if options.http_port_serves_grpc else None
 
 
-def _http_listener(parts: Parts, take_http2: TakeHttp2 | None) -> HttpListener:
+def grpc_methods(parts: Parts) -> Methods:
+    """All methods of gRPC, on the engine of ``parts``."""
+    from naiad.frontends.grpc.v2.services import make_methods
+
     options = parts.options
-    limits = HttpLimits(
-        max_body_bytes=options.http_max_input_size,
-        too_large_status=413 if options.http_standard_status else 400,
-        max_connections=options.http_max_connections,
-        idle_s=options.http_idle_timeout_secs,
-        max_arriving_bytes=parts.shares.in_flight,
-        max_waiting_bytes=parts.shares.waiting,
+    return make_methods(
+        parts.engine, options.grpc_max_response_pool_size, _forwarding(options.grpc_header_forward_pattern)
     )
+
+
+def http_application(parts: Parts) -> tuple[Application, Callable[[], None]]:
+    """The whole HTTP API behind its gate, and what ends the workers that it has started."""
+    options = parts.options
     inner = Router(
         parts.engine,
         options.http_max_input_size,
         _forwarding(options.http_header_forward_pattern),
-        ContentTooLargeError if options.http_standard_status else BodyTooLargeError,
+        too_large_error(options),
     )
     router = surrounded(inner, options, parts.gates.http, EXPOSED_HEADERS)
     dashboard = _dashboard(parts)
     if dashboard is not None:
         router = dashboard.before(router)
+    return router, partial(_close_http, inner, dashboard)
+
+
+def _http_listener(parts: Parts, take_http2: TakeHttp2 | None) -> HttpListener:
+    options = parts.options
+    router, close = http_application(parts)
     listener = HttpListener(
         with_request_log(router, parts.log.settings.log_verbose_level),
         options.http_address,
         options.http_port,
-        limits=limits,
+        limits=http_limits(options, parts.shares),
         reuse_port=options.reuse_http_port,
         take_http2=take_http2,
         ssl=http_tls(options),
         budget=parts.budget,
-        on_abort=partial(_close_http, inner, dashboard),
+        on_abort=close,
     )
     parts.ports["http"] = listener
     reload_http_tls(parts.reloader, options, listener)
@@ -302,6 +312,7 @@ def metrics_application(parts: Parts) -> MetricsApplication:
         gpus=parts.gpu_figures,
         pinned_bytes=options.pinned_memory_pool_byte_size,
         ports=parts.ports,
+        front_requests=parts.front_requests,
     )
 
 
@@ -320,7 +331,8 @@ def _latencies(options: ServerOptions) -> LatencySettings:
     )
 
 
-def _metrics_listener(parts: Parts) -> HttpListener:
+def metrics_listener(parts: Parts) -> HttpListener:
+    """The listener of the metrics port."""
     options = parts.options
     application = metrics_application(parts)
     guard = guarded(application, parts.gates.metrics, lambda target: "statistics")
@@ -350,15 +362,6 @@ def _load_settings(
         policies=HostPolicies.of(options.host_policies),
         checks_accelerators=options.accelerator_check,
         own_backends=own_backends,
-    )
-
-
-def _budget(options: ServerOptions, shares: MemoryShares) -> RequestBudget:
-    return RequestBudget(
-        options.max_in_flight_requests,
-        shares.in_flight,
-        options.max_in_flight_requests_per_model,
-        TooManyRequestsError if options.overload_status == "429" else QueueFullError,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
 
 from naiad.backend_api.host_policy import HostPolicies
@@ -32,11 +32,16 @@ from naiad.version import __version__
 logger = logging.getLogger("naiad")
 
 
+MakeListeners = Callable[[Parts], Iterator[tuple[Frontend, str]]]
+"""As ``build.listeners``."""
+
+
 class ServingProcess:
     """Serves with the given parts until a signal stops it. ``run`` returns the exit code."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, make_listeners: MakeListeners = listeners) -> None:
         self._parts = parts
+        self._make_listeners = make_listeners
         self._options = parts.options
         self._manager = parts.manager
         self._engine = parts.engine
@@ -86,7 +91,7 @@ class ServingProcess:
             parts.close()
 
     async def _listen(self) -> None:
-        for listener, title in listeners(self._parts):
+        for listener, title in self._make_listeners(self._parts):
             await listener.start()
             self._listeners.append(listener)
             if title:
@@ -111,6 +116,8 @@ class ServingProcess:
 
     async def _load_wanted(self) -> None:
         await self._manager.load_all(await self._startup.wanted())
+        for call in self._parts.on_loaded:
+            call()
 
     async def _serve_until_stopped(self) -> None:
         if self._parts.watch is None or self._engine.failure:
@@ -161,11 +168,12 @@ def _status(row: Mapping[str, str]) -> str:
     return f"{row['state']}: {row['reason']}" if row.get("reason") else row.get("state", "")
 
 
-def run(options: ServerOptions, log: ServerLog) -> int:
+def run(options: ServerOptions, log: ServerLog, make_listeners: MakeListeners = listeners) -> int:
     """Serve with ``options`` until a signal stops the server; returns the exit code of the process.
 
     Args:
         log: the installed log, whose settings the API can change.
+        make_listeners: makes the listeners; those of the engine's process where front-end processes serve the ports.
     """
     allow_open_files(
         options.http_max_connections,
@@ -173,7 +181,7 @@ def run(options: ServerOptions, log: ServerLog) -> int:
         MAX_REGIONS if options.allow_client_shm else 0,
     )
     try:
-        return run_on_loop(_serve(options, log))
+        return run_on_loop(_serve(options, log, make_listeners))
     except OptionError as error:
         logger.error("error: creating server: %s", error)
         return 1
@@ -182,9 +190,9 @@ def run(options: ServerOptions, log: ServerLog) -> int:
         return 1
 
 
-async def _serve(options: ServerOptions, log: ServerLog) -> int:
+async def _serve(options: ServerOptions, log: ServerLog, make_listeners: MakeListeners) -> int:
     # One thread for work that is too long for the loop: large bodies are then decompressed one after the other.
     use_one_thread(asyncio.get_running_loop())
     parts = build(options, log)
     place_frontend(HostPolicies.of(options.host_policies))
-    return await ServingProcess(parts).run()
+    return await ServingProcess(parts, make_listeners).run()

@@ -36,6 +36,10 @@ class DataType:
         """False for the two half-size floats, which the protocol carries as binary data only."""
         return self.wire not in ("FP16", "BF16")
 
+    def __reduce__(self) -> Any:
+        # Datatypes are compared by identity: what another process of the server sends becomes the one of this process.
+        return by_wire, (self.wire,)
+
 
 class _BFloat16(DataType):
     """BF16, which numpy lacks. ``ml_dtypes`` has it, takes 2 MiB, and is imported for the first tensor of this type."""
@@ -99,6 +103,17 @@ _BFLOAT16 = "bfloat16"
 BF16: DataType = _BFloat16(worker.BF16)
 DATATYPES = tuple(map(_data_type, worker.BY_WIRE.values()))
 BY_WIRE: dict[str, DataType] = {t.wire: t for t in DATATYPES}
+
+
+def by_wire(wire: str) -> DataType:
+    """The datatype with a name of the protocol.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return BY_WIRE[wire]
+
+
 BY_CONFIG: dict[str, DataType] = {t.config: t for t in DATATYPES}
 BY_NUMPY = _ByNumpy({t.numpy: t for t in DATATYPES if t is not BF16})
 

@@ -35,6 +35,7 @@ class WorkerChannel:
         take: called with kind, number and payload of each frame; the payload is its own to keep.
         lost: called when the worker has closed the connection or sent an invalid frame. The owner then closes this
             channel.
+        kinds: the kinds of frames that the other side may send.
 
     Attributes:
         problem: what was wrong with its last frame, "" for nothing.
@@ -48,6 +49,7 @@ class WorkerChannel:
         loop: asyncio.AbstractEventLoop,
         take: Callable[[int, int, bytearray], object],
         lost: Callable[[], object],
+        kinds: frozenset[int] = KINDS,
     ) -> None:
         self.problem = ""
         self.on_drained: Callable[[], object] | None = None
@@ -57,6 +59,7 @@ class WorkerChannel:
         self._end_of_turn = end_of_turn_queue(loop)
         self._take = take
         self._lost = lost
+        self._kinds = kinds
         self._is_open = True
         self._buffer = bytearray(RECEIVE_BYTES)
         self._view = memoryview(self._buffer)
@@ -190,7 +193,7 @@ class WorkerChannel:
         # A frame may lead to ``close``, and the frames behind it are then void.
         while end - at >= FRAME.size and self._is_open:
             kind, length, number = FRAME.unpack_from(received, at)
-            if kind not in KINDS:
+            if kind not in self._kinds:
                 # Before waiting for the length that it claims: that may be gigabytes.
                 raise InternalError(f"a frame of the unknown kind {kind}")
             begin = at + FRAME.size

@@ -25,7 +25,9 @@ class Port(Protocol):
         """The number of open connections."""
 
 
-def own_families(engine: Engine, ports: Mapping[str, Port], load: LoadFigures) -> Iterator[str]:
+def own_families(
+    engine: Engine, ports: Mapping[str, Port], load: LoadFigures, front_requests: Mapping[str, int]
+) -> Iterator[str]:
     """Each family as text."""
     yield from shadows.blocks(engine.routes.shadows())
     yield from memory.blocks(_memory(engine))
@@ -38,6 +40,10 @@ def own_families(engine: Engine, ports: Mapping[str, Port], load: LoadFigures) -
     if ports:
         rows = [({"protocol": protocol}, port.connection_count) for protocol, port in ports.items()]
         yield family("naiad_connections", "gauge", "Open connections", rows)
+    if front_requests:
+        counts = [({"handling": handling}, count) for handling, count in front_requests.items()]
+        help = "Requests that front-end processes read themselves, and that they handed over as they were"
+        yield family("naiad_frontend_requests", "counter", help, counts)
 
 
 def _load(engine: Engine, load: LoadFigures) -> Iterator[str]:

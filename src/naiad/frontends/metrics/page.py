@@ -24,7 +24,7 @@ class MetricsApplication:
 
     ``custom`` holds the metrics of the models themselves, ``cache`` the figures of the response cache, ``gpus`` those
     of the GPUs, ``pinned_bytes`` is the most pinned memory for copies to them, ``ports`` the listeners by their
-    protocols.
+    protocols, ``front_requests`` the requests of front-end processes by how they were handled.
     """
 
     def __init__(
@@ -36,7 +36,9 @@ class MetricsApplication:
         gpus: GpuFigures | None = None,
         pinned_bytes: int = 0,
         ports: Mapping[str, Port] | None = None,
+        front_requests: Mapping[str, int] | None = None,
     ) -> None:
+        self._front_requests = front_requests or {}
         self._ports = {} if ports is None else ports
         self._load = LoadFigures()
         self._engine = engine
@@ -84,7 +86,7 @@ class MetricsApplication:
             in_flight=InFlight(budget.requests, budget.bytes, budget.refused, budget.cancelled.by_reason),
             pinned=self._pinned(),
             more=(
-                *own_families(self._engine, self._ports, self._load),
+                *own_families(self._engine, self._ports, self._load, self._front_requests),
                 *gpu_families(() if self._gpus is None else self._gpus.samples),
             ),
             exemplars=exemplars,

@@ -126,6 +126,11 @@ class SegmentPool:
         """Whether the other side uses any segment."""
         return bool(self._busy)
 
+    @property
+    def is_used(self) -> bool:
+        """Whether there is any segment, used by the other side or free."""
+        return bool(self._busy or self._free)
+
     def release(self, numbers: Sequence[int]) -> None:
         """Note segments that the other side released. May be called by any thread."""
         # Only noted, since this is the reading thread: the writing one owns the lists and collects.

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from naiad.config.messages import message_class
 from naiad.config.spec import ModelSpec
-from naiad.engine.engine import Engine
+from naiad.engine.facade import InferenceEngine
 from naiad.engine.request_validation import check_size
 from naiad.errors import InternalError, InvalidArgumentError, NaiadError, UnsupportedError
 from naiad.execution.model.interface import ServingModel
@@ -100,7 +100,7 @@ class RequestDecoder:
         serves_decoupled: whether decoupled models are served too.
     """
 
-    def __init__(self, engine: Engine, serves_decoupled: bool) -> None:
+    def __init__(self, engine: InferenceEngine, serves_decoupled: bool) -> None:
         self._engine = engine
         self._serves_decoupled = serves_decoupled
         self._last: Remembered | None = None

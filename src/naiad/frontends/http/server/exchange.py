@@ -58,6 +58,9 @@ class ResponseChannel(Protocol):
     def drain(self) -> None:
         """Take no further request; close after the responses to the requests in flight, or at once."""
 
+    def abort(self) -> None:
+        """Drop the connection and what it has not sent."""
+
 
 class PartialResponse(Protocol):
     """A response that is written piece by piece."""

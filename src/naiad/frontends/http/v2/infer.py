@@ -27,7 +27,7 @@ from naiad.frontends.http.server.replies import JSON, TEXT, handler_failed, send
 from naiad.frontends.http.v2.body_parts import LENGTH_HEADER
 from naiad.frontends.http.v2.http_request import HttpClientRequest
 from naiad.frontends.http.v2.infer_reader import DecoupledModelError, HeaderSizeError, RequestReader
-from naiad.frontends.http.v2.route_table import RouteServices
+from naiad.frontends.http.v2.route_table import InferenceServices
 from naiad.frontends.inference.classification import classify_off_loop
 from naiad.frontends.inference.deferred_inputs import unvalidated_strings
 from naiad.frontends.inference.header_forwarding import AddedParameters
@@ -198,7 +198,7 @@ class HttpInferHandler:
         "_model", "_name", "_reader", "_sequences", "_version",
     )  # fmt: skip
 
-    def __init__(self, services: RouteServices, name: str, version: str | None) -> None:
+    def __init__(self, services: InferenceServices, name: str, version: str | None) -> None:
         self._engine = services.engine
         self._json_work = services.json_work
         self._name = name

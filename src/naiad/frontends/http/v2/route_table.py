@@ -6,12 +6,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from naiad.engine.engine import Engine
 from naiad.frontends.http.json_worker.pool import JsonWork
 from naiad.frontends.http.server.exchange import Handler
 from naiad.frontends.http.server.replies import JSON
+
+if TYPE_CHECKING:
+    from naiad.engine.engine import Engine
+    from naiad.engine.facade import InferenceEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,15 @@ class RouteServices:
 
     engine: Engine
     json_work: JsonWork
+
+
+class InferenceServices(Protocol):
+    """The part of ``RouteServices`` that inference needs."""
+
+    @property
+    def engine(self) -> InferenceEngine: ...
+    @property
+    def json_work(self) -> JsonWork: ...
 
 
 class Route(NamedTuple):

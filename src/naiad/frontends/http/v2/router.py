@@ -29,6 +29,7 @@ from naiad.frontends.http.v2.body_parts import LENGTH_HEADER, describe_body
 from naiad.frontends.http.v2.generate import GenerateHandler, GenerateStreamHandler
 from naiad.frontends.http.v2.header_forwarding import forwarding
 from naiad.frontends.http.v2.infer import HttpInferHandler
+from naiad.frontends.http.v2.model_path import MODEL
 from naiad.frontends.http.v2.route_table import Route, RouteServices, inference_route, make_route
 from naiad.frontends.inference.header_forwarding import HeaderForwarding
 from naiad.wire.http1.head import RequestHead
@@ -39,7 +40,6 @@ MAX_KEY = 4096
 MAX_KEYS = 1 << 18
 """Characters of all methods and paths with cached handlers."""
 # Possessive quantifiers: names in paths are matched without backtracking.
-_MODEL = rf"/v2/models/(?P<model>[^/]++)(?:/versions/(?P<version>[0-9]+|{ALIAS_PATTERN}))?"
 _NAME_ONLY = r"/v2/models/(?P<model>[^/]++)"
 _SYSTEM = "/v2/systemsharedmemory"
 _CUDA = "/v2/cudasharedmemory"
@@ -64,22 +64,22 @@ def describe(engine: Engine, model: str, version: str | None) -> Handler:
 
 
 ROUTES: tuple[Route, ...] = (
-    inference_route("POST", _MODEL + "/infer", HttpInferHandler, TEXT),
+    inference_route("POST", MODEL + "/infer", HttpInferHandler, TEXT),
     make_route("GET", "/v2/health/live", health.live, TEXT),
     make_route("GET", "/v2/health/ready", health.ready, TEXT),
-    make_route("GET", _MODEL + "/ready", health.model_ready, TEXT),
+    make_route("GET", MODEL + "/ready", health.model_ready, TEXT),
     make_route("GET", "/v2", metadata.server),
     make_route("GET", "/v2/models/stats", statistics.all_models),
-    make_route("GET", _MODEL + "/stats", statistics.one_model),
-    make_route("GET", _MODEL + "/config", metadata.config),
-    make_route("GET", _MODEL + "/config/written", metadata.written_config),
-    make_route("GET", _MODEL, metadata.model),
+    make_route("GET", MODEL + "/stats", statistics.one_model),
+    make_route("GET", MODEL + "/config", metadata.config),
+    make_route("GET", MODEL + "/config/written", metadata.written_config),
+    make_route("GET", MODEL, metadata.model),
     make_route("POST", r"/v2/repository(?:/[^/]+)?/index", repository.index),
     make_route("POST", r"/v2/repository/models/(?P<model>[^/]++)/load", repository.load),
     make_route("POST", r"/v2/repository/models/(?P<model>[^/]++)/unload", repository.unload),
     make_route("POST", r"/v2/repository/[^/]+/models/[^/]+/(?:load|unload)", repository.named),
-    inference_route("POST", _MODEL + "/generate", GenerateHandler),
-    inference_route("POST", _MODEL + "/generate_stream", GenerateStreamHandler),
+    inference_route("POST", MODEL + "/generate", GenerateHandler),
+    inference_route("POST", MODEL + "/generate_stream", GenerateStreamHandler),
     make_route("GET", _NAME_ONLY + "/routes", model_routes.show),
     make_route("POST", _NAME_ONLY + "/routes", model_routes.change),
     make_route("POST", _NAME_ONLY + "/routes/promote", model_routes.promote),

@@ -1,0 +1,182 @@
+"""The engine's side of inference for one front-end process: requests come in, responses go back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, Final
+
+from naiad.errors import CancelledError, InternalError, NaiadError, QueueFullError, UnavailableError, caller_text
+from naiad.execution.model_directory import CalledInput
+from naiad.request import Array, Outputs, RequestOptions
+from naiad.server.fronts.messages import CANCEL, FAILURE, FORGET, INFER, INPUTS, OPTIONS, OUTPUTS, RESPONSE, RESPONSE_OF
+from naiad.server.fronts.relayed_request import GrpcRelayedRequest, HttpRelayedRequest, RelayedRequest
+from naiad.server.fronts.tensors import Layout, LayoutSender, TensorLayout, opened, received
+
+if TYPE_CHECKING:
+    from naiad.engine.engine import Engine
+    from naiad.lifecycle.memory.load_on_demand import Waiting
+    from naiad.server.fronts.link import Handlers, Link, Place
+    from naiad.server.fronts.model_table import Announced, ModelTable
+
+logger = logging.getLogger("naiad")
+
+Row = tuple[int, str, int, int, int, "list[Place]"]
+"""Number, id, times of arrival and submission, bytes and places of one request."""
+_CLASSES: Final = {"HTTP": HttpRelayedRequest, "GRPC": GrpcRelayedRequest}
+
+
+class InferenceSession:
+    """Submits the requests of one front-end process to their models. ``close`` cancels what is still open."""
+
+    def __init__(self, engine: Engine, table: ModelTable) -> None:
+        self._engine = engine
+        self._table = table
+        self._open: dict[int, RelayedRequest] = {}
+        self._waiting: dict[int, Waiting] = {}
+        self._options: dict[int, RequestOptions] = {}
+        self._inputs: dict[int, tuple[TensorLayout, ...]] = {}
+
+    def connect(self, link: Link) -> None:
+        """Respond over ``link``. Called before the first request."""
+        self._link = link
+        self._outputs = LayoutSender(link, OUTPUTS)
+
+    def handlers(self) -> Handlers:
+        """What takes the front end's messages about inference."""
+        return {
+            OPTIONS: self._take_options,
+            INPUTS: self._take_inputs,
+            INFER: self._infer,
+            CANCEL: self._cancel,
+            FORGET: self._forget,
+        }
+
+    def close(self) -> None:
+        """The front end is gone, and with it everybody who waits for a response."""
+        for mark in list(self._open):
+            self._cancel(mark)
+        self._forget()
+
+    # Messages of the front end
+
+    def _take_options(self, number: int, fields: tuple[Any, ...]) -> None:
+        self._options[number] = RequestOptions(*fields)
+
+    def _take_inputs(self, number: int, layout: Layout) -> None:
+        self._inputs[number] = received(layout)
+
+    def _forget(self) -> None:
+        self._options.clear()
+        self._inputs.clear()
+
+    def _infer(self, model: int, options: int, layout: int, carrier: str, rows: list[Row]) -> None:
+        """Submit requests that are alike."""
+        wanted, kind = self._table.get(model), _CLASSES[carrier]
+        found_options, tensors, link, requests = self._options[options], self._inputs[layout], self._link, self._open
+        for mark, request_id, received_ns, queued_ns, held_bytes, places in rows:
+            inputs = opened(link, tensors, places)
+            request = kind(self, mark, found_options, inputs, request_id, received_ns, queued_ns, held_bytes)
+            requests[mark] = request
+            try:
+                self._submit(request, wanted, tensors)
+            except NaiadError as error:
+                self._refuse_or_wait(request, wanted, tensors, error)
+            except Exception:
+                self._failed(request)
+
+    def _submit(self, request: RelayedRequest, wanted: Announced | None, tensors: tuple[TensorLayout, ...]) -> None:
+        if wanted is None:
+            raise UnavailableError("the model was unloaded while the request was on its way; try again")
+        model = self._engine.find(wanted.name, wanted.version)
+        if model is wanted.model:
+            request.recipient = model
+            model.submit(request)
+        else:
+            self._check_again(request, wanted, tensors)
+
+    def _check_again(self, request: RelayedRequest, wanted: Announced, tensors: tuple[TensorLayout, ...]) -> None:
+        """Submit a request whose model has been replaced while it was on its way; errors as ``ServingModel.submit``."""
+        model = self._engine.find(wanted.name, wanted.version)
+        given = [CalledInput(t.name, t.dtype, t.shape) for t in tensors]
+        before = request.options
+        checked = self._engine.check(model.spec, given, before.outputs, request.id)
+        request.options = RequestOptions(
+            checked.outputs, checked.rows, checked.shape_key, before.parameters, before.priority, before.timeout_us,
+            before.flags, before.correlation_id,
+        )  # fmt: skip
+        request.recipient = model
+        request.version = model.version
+        model.submit(request)
+
+    def _refuse_or_wait(
+        self, request: RelayedRequest, wanted: Announced | None, tensors: tuple[TensorLayout, ...], error: NaiadError
+    ) -> None:
+        """Respond with ``error``; or where the model can be loaded for the request, submit it once it is."""
+
+        def done(problem: NaiadError | None) -> None:
+            self._waiting.pop(request.mark, None)
+            try:
+                if problem is not None or wanted is None:
+                    raise problem or error
+                request.queued_ns = monotonic_ns()
+                self._check_again(request, wanted, tensors)
+            except NaiadError as wrong:
+                request.respond({}, wrong)
+            except Exception:
+                self._failed(request)
+
+        try:
+            waiting = self._engine.wait_for_model(error, request.held_bytes, done)
+        except NaiadError as refused:
+            error, waiting = refused, None
+        if waiting is None:
+            request.respond({}, error)
+        else:
+            self._waiting[request.mark] = waiting
+
+    def _failed(self, request: RelayedRequest) -> None:
+        logger.exception("a request of a front-end process could not be submitted")
+        request.respond({}, InternalError("internal error while the request was handled; see the server's log"))
+
+    def _cancel(self, mark: int) -> None:
+        request = self._open.get(mark)
+        if request is None:
+            return
+        waiting = self._waiting.pop(mark, None)
+        if waiting is not None:
+            waiting.leave()
+            self.fail(request, CancelledError("the request was cancelled by its caller"))
+        elif request.recipient is not None:
+            request.recipient.cancel(request)
+
+    # Responses
+
+    def respond(self, request: RelayedRequest, outputs: Mapping[str, Array]) -> None:
+        """Send the outputs of a request."""
+        if self._outputs.is_full:
+            self._outputs.clear()
+            self._link.post((FORGET,))
+        layout, places = self._outputs.send(outputs)
+        self._open.pop(request.mark, None)
+        if isinstance(outputs, Outputs) or request.version:
+            parameters = dict(outputs.parameters) if isinstance(outputs, Outputs) else {}
+            self._link.post((RESPONSE_OF, request.mark, layout, request.version, parameters, places))
+        else:
+            self._link.post_row((RESPONSE, layout), (request.mark, places))
+
+    def fail(self, request: RelayedRequest, error: NaiadError) -> None:
+        """Send the error of a request."""
+        self._open.pop(request.mark, None)
+        self._link.post(
+            (FAILURE, request.mark, error.http_status, error.grpc_code, caller_text(error), _kind_of(error))
+        )
+
+
+def _kind_of(error: NaiadError) -> str:
+    """The class by whose name front ends tell errors apart beside their codes."""
+    for kind in (QueueFullError, CancelledError):
+        if isinstance(error, kind):
+            return kind.__name__
+    return ""

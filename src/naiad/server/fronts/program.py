@@ -1,0 +1,40 @@
+"""The program of the processes that the main process starts: ``python -m naiad.server.fronts.program <descriptor>``."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+
+from naiad.errors import OptionError
+from naiad.server.fronts.control import ENGINE, receive_role
+from naiad.telemetry.logs.server_log import LogSettings, ServerLog
+
+logger = logging.getLogger("naiad")
+
+
+def main(descriptor: int) -> int:
+    """Be what the main process says over its connection; returns the exit code."""
+    with socket.socket(fileno=descriptor) as control:
+        # Before the role: a spare process then listens at once when it gets one.
+        from naiad.server.fronts.front import run_front
+
+        try:
+            kind, _, options = receive_role(control)
+        except EOFError:
+            return 1
+        try:
+            with ServerLog(LogSettings.from_options(options), for_terminals="log_format" not in options.given) as log:
+                if kind == ENGINE:
+                    from naiad.server.fronts.port import engine_listeners
+                    from naiad.server.server import run
+
+                    return run(options, log, engine_listeners(control))
+                return run_front(options, control)
+        except OptionError as error:
+            sys.stderr.write(f"{error}\n")
+            return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

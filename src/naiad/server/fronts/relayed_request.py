@@ -1,0 +1,78 @@
+"""A request that a front-end process has read and checked, in the engine's process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Protocol
+
+from naiad.errors import NaiadError
+from naiad.request import Array, InferRequest, Recipient, RequestOptions
+
+
+class Responder(Protocol):
+    """What sends the responses of these requests."""
+
+    def respond(self, request: RelayedRequest, outputs: Mapping[str, Array]) -> None:
+        """Send the outputs of a request."""
+
+    def fail(self, request: RelayedRequest, error: NaiadError) -> None:
+        """Send the error of a request."""
+
+
+class RelayedRequest(InferRequest):
+    """It responds over the link to its front-end process.
+
+    Attributes:
+        mark: its number in the front-end process.
+        recipient: the model that it was submitted to; None before.
+        version: the version to name in the response; 0 for the one that the front end knows.
+    """
+
+    __slots__ = ("_responder", "mark", "recipient", "version")
+
+    def __init__(
+        self,
+        responder: Responder,
+        mark: int,
+        options: RequestOptions,
+        inputs: Mapping[str, Array],
+        id: str,
+        received_ns: int,
+        queued_ns: int,
+        held_bytes: int,
+    ) -> None:
+        # Not through super(): the front end has counted its bytes, and this is the path of every request.
+        self._responder = responder
+        self.mark = mark
+        self.options = options
+        self.inputs = inputs
+        self.id = id
+        self.received_ns = received_ns
+        self.queued_ns = queued_ns
+        self.held_bytes = held_bytes
+        self.recipient: Recipient | None = None
+        self.version = 0
+
+    def retarget(self, recipient: Recipient) -> None:
+        self.recipient = recipient
+        self.version = recipient.version
+
+    def respond(self, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
+        if error is None:
+            self._responder.respond(self, outputs)
+        else:
+            self._responder.fail(self, error)
+
+
+class HttpRelayedRequest(RelayedRequest):
+    """A request that came over HTTP."""
+
+    __slots__ = ()
+    carrier: ClassVar[str] = "HTTP"
+
+
+class GrpcRelayedRequest(RelayedRequest):
+    """A request that came over gRPC."""
+
+    __slots__ = ()
+    carrier: ClassVar[str] = "GRPC"
