@@ -148,12 +148,17 @@ class Client:
         finally:
             # Ends the connection unless all has been read.
             messages.close()
-            self._keep(connection)
+            # Every stream has a new connection, so one is enough to keep.
+            self._keep(connection, most=1)
 
-    def _keep(self, connection: BlockingConnection) -> None:
-        if connection.is_open:
-            with self._lock:
+    def _keep(self, connection: BlockingConnection, most: int | None = None) -> None:
+        """Keep a connection for the next call, unless ``most`` of them wait for one."""
+        with self._lock:
+            is_kept = connection.is_open and (most is None or len(self._idle) < most)
+            if is_kept:
                 self._idle.append(connection)
+        if not is_kept:
+            connection.close()
 
     def _datatypes_of(self, model: str, version: str) -> dict[str, DataType]:
         found = self._datatypes.get((model, version))
