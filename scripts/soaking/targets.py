@@ -20,6 +20,8 @@ IDLE_S = 120
 """Longer than any caller rests within a sequence."""
 RESPONSES = 10
 """The most of a stream."""
+SIZES = np.unique(np.geomspace(16, 50_000, 100).astype(int))
+"""Of the rows of models that take any: so few that what the server remembers of each is there soon."""
 ABANDONED = 0.1
 """The part of the streams that their callers leave."""
 
@@ -135,7 +137,7 @@ def mlp_rows(random: np.random.Generator) -> Checked:
 
 def _values(random: np.random.Generator) -> Array:
     """A row of 16 to 50,000 numbers: some go through shared memory to a worker."""
-    return random.random((1, int(16 * 50 ** (2 * random.random()))), np.float32)
+    return random.random((1, int(random.choice(SIZES))), np.float32)
 
 
 def _same(random: np.random.Generator) -> Checked:
