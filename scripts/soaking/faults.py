@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -87,7 +87,7 @@ class Faults:
                 await act(client)
         await asyncio.sleep(max(0.0, began_s + seconds - time.monotonic()))
 
-    def _schedule(self, seconds: float):
+    def _schedule(self, seconds: float) -> Iterator[tuple[float, Callable[[AsyncClient], Awaitable[None]]]]:
         for period in range(int(seconds // PERIOD_S) + 1):
             for at_s, act in ((RELOAD_AT_S, self._reload), (KILL_AT_S, self._kill)):
                 if period * PERIOD_S + at_s < seconds:
