@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from naiad.perf.prepared import send_at_rate
+from naiad.perf.results import RequestRecord
 from naiad.perf.target.prepared_http import PreparedRequest
 from support.bench_parts import SECONDS_LIMIT, bench, part
 
@@ -413,3 +414,16 @@ def test_the_case_is_skipped_where_perf_analyzer_is_missing(tmp_path: Path, monk
         perf.find_tool(settings.Settings(tmp_path))
     with pytest.raises(figures.CaseError, match="not an executable file"):
         perf.find_tool(settings.Settings(tmp_path, perf_analyzer=tmp_path / "missing"))
+
+
+def test_the_requests_of_an_overload_count_from_when_they_were_due() -> None:
+    overload = part("cases.overload")
+    records = [
+        RequestRecord(0, 5_000_000_000 + due_ms * 1_000_000, (5_000_000_000 + ended_ms * 1_000_000,), is_success=ok)
+        for due_ms, ended_ms, ok in ((0, 30, True), (10, 11, False), (1020, 1050, True))
+    ]
+    found = overload.Requests.of(records)
+    assert found.due_s.tolist() == pytest.approx([0, 0.01, 1.02])
+    assert found.percentile_ms(99, found.is_accepted) == pytest.approx(30)
+    assert found.percentile_ms(99, ~found.is_accepted) == pytest.approx(1)
+    assert found.percentile_ms(99, found.due_s > 2) == 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from naiad.perf.input.error import PerfInputError
 from naiad.perf.options import parse_perf
-from naiad.perf.results import Window
+from naiad.perf.results import Report, RequestRecord, Window
 from naiad.perf.run import run_perf
 from naiad.perf.target.protocol import TargetError
 
@@ -18,12 +20,27 @@ def measure_model(server: Server, model: str, *options: object) -> Window:
     Raises:
         CaseError: the server cannot be measured.
     """
+    (level,) = _report(server, model, *options).levels
+    return level.merged
+
+
+def record_requests(server: Server, model: str, export: Path, *options: object) -> tuple[Window, list[RequestRecord]]:
+    """The same, and a record of each request; ``export`` is a path for a file that is written on the way.
+
+    Raises:
+        CaseError: the server cannot be measured.
+    """
+    report = _report(server, model, "--profile-export-file", export, *options)
+    (level,) = report.levels
+    return level.merged, report.records
+
+
+def _report(server: Server, model: str, *options: object) -> Report:
     words = ("-m", model, "-u", f"127.0.0.1:{server.port}", "--server-pid", server.pid, *options)
     try:
-        (level,) = run_perf(parse_perf([str(word) for word in words], {})).levels
+        return run_perf(parse_perf([str(word) for word in words], {}))
     except (TargetError, PerfInputError) as error:
         raise CaseError(f"{server.name}: {error}") from None
-    return level.merged
 
 
 def refuse_errors(found: Window, what: str) -> None:

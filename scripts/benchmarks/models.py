@@ -46,7 +46,12 @@ def add_model(repository: Path, name: str, *fields: str) -> Path:
 
 
 def add_identity(
-    repository: Path, name: str, dims: Sequence[int], max_batch_size: int, datatype: str = "TYPE_FP32"
+    repository: Path,
+    name: str,
+    dims: Sequence[int],
+    max_batch_size: int,
+    datatype: str = "TYPE_FP32",
+    fields: Sequence[str] = (),
 ) -> None:
     """A model that gives INPUT0 back as OUTPUT0."""
     add_model(
@@ -57,6 +62,7 @@ def add_identity(
         tensor_field("input", "INPUT0", datatype, dims),
         tensor_field("output", "OUTPUT0", datatype, dims),
         "instance_group [ { kind: KIND_CPU count: 1 } ]",
+        *fields,
     )
 
 

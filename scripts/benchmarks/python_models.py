@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -170,11 +171,21 @@ def add_python_chains(repository: Path) -> None:
         add_python_model(repository, name, CHAIN, "max_batch_size: 16", *_from_input_to_output(1), scheduling)
 
 
-def add_totals(repository: Path) -> None:
-    """``sequence_direct`` and ``sequence_oldest``: each sequence adds up its FP32 [1] INPUT0; up to 16 at a time."""
-    oldest = "oldest { max_candidate_sequences: 16 max_queue_delay_microseconds: 100 preferred_batch_size: [ 4 ] }"
-    for name, strategy in (("sequence_direct", "direct { }"), ("sequence_oldest", oldest)):
-        section = f"sequence_batching {{ max_sequence_idle_microseconds: 5000000 {strategy} {CONTROLS} }}"
+STRATEGIES = {
+    "sequence_direct": "direct { }",
+    "sequence_oldest": "oldest { max_candidate_sequences: 16 max_queue_delay_microseconds: 100 "
+    "preferred_batch_size: [ 4 ] }",
+}
+
+
+def add_totals(repository: Path, names: Iterable[str] = STRATEGIES, idle_s: int = 5) -> None:
+    """``sequence_direct`` and ``sequence_oldest``: each sequence adds up its FP32 [1] INPUT0; up to 16 at a time.
+
+    A sequence without a request for longer than ``idle_s`` seconds is given up.
+    """
+    for name in names:
+        idle = f"max_sequence_idle_microseconds: {idle_s * 1_000_000}"
+        section = f"sequence_batching {{ {idle} {STRATEGIES[name]} {CONTROLS} }}"
         add_python_model(repository, name, TOTALS, "max_batch_size: 16", *_from_input_to_output(1), section)
 
 

@@ -57,14 +57,17 @@ class Served:
         return machine.resident_bytes(self.server.pid)
 
 
-def add_served(repository: Path, form: Format, subject: Subject, file: Path, threads: int, *fields: str) -> str:
-    """A model of a file that was written before, in a repository of its own; returns the model's name."""
+def add_served(
+    repository: Path, form: Format, subject: Subject, file: Path, threads: int, *fields: str, name: str = ""
+) -> str:
+    """A model of a file that was written before; returns its name, by default that of the network."""
+    name = name or subject.name
     sample = subject.sample(form)
     model_type = MODEL_TYPES[sample.dtype.name]
     source, target = form.tensors
     version = add_model(
         repository,
-        subject.name,
+        name,
         f'backend: "{form.backend}"',
         f'default_model_filename: "{form.file}"',
         "max_batch_size: 0",
@@ -76,7 +79,7 @@ def add_served(repository: Path, form: Format, subject: Subject, file: Path, thr
     )
     version.rmdir()
     version.symlink_to(file.parent, target_is_directory=True)
-    return subject.name
+    return name
 
 
 def warmup_field(form: Format, subject: Subject) -> str:

@@ -120,6 +120,9 @@ class AsyncClient:
         try:
             async with asyncio.timeout(timeout_s):
                 connection = await self._connect()
+        except TimeoutError:
+            raise self._address.too_late(timeout_s) from None
+        try:
             async with aclosing(connection.stream(request)) as messages:
                 while True:
                     async with asyncio.timeout(timeout_s):
@@ -129,8 +132,12 @@ class AsyncClient:
                     yield stream_result(message)
         except TimeoutError:
             raise self._address.too_late(timeout_s) from None
-        if connection.is_open:
-            self._idle.append(connection)
+        finally:
+            # Also of a caller who stops to iterate. Every stream has a new connection, so one is enough to keep.
+            if connection.is_open and not self._idle:
+                self._idle.append(connection)
+            else:
+                connection.close()
 
     async def _datatypes_of(self, model: str, version: str) -> dict[str, DataType]:
         found = self._datatypes.get((model, version))

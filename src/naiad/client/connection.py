@@ -156,11 +156,14 @@ class IdleConnections:
         with self._lock:
             return self._idle.pop() if self._idle else None
 
-    def keep(self, connection: BlockingConnection) -> None:
-        """Keep a connection for a later request, if it is open."""
-        if connection.is_open:
-            with self._lock:
+    def keep(self, connection: BlockingConnection, most: int | None = None) -> None:
+        """Keep a connection for a later request, if it is open; close it if ``most`` are kept already."""
+        with self._lock:
+            is_kept = connection.is_open and (most is None or len(self._idle) < most)
+            if is_kept:
                 self._idle.append(connection)
+        if not is_kept:
+            connection.close()
 
     def close(self) -> None:
         """Close all."""

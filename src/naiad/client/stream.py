@@ -142,6 +142,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
             if not done.done():
                 # A caller who reads no further leaves the rest of the responses behind.
                 self.close()
+            elif self.is_open:
+                # The last messages may have come together, more than were to be held.
+                self._transport.resume_reading()
         done.result().checked()
 
     def _send(self, parts: Parts) -> None:

@@ -163,7 +163,8 @@ class Client:
         finally:
             # Ends the connection unless all has been read.
             messages.close()
-            self._idle.keep(connection)
+            # Every stream has a new connection, so one is enough to keep.
+            self._idle.keep(connection, most=1)
 
     def _datatypes_of(self, model: str, version: str) -> dict[str, DataType]:
         found = self._datatypes.get((model, version))
