@@ -16,9 +16,10 @@ from typing import Final
 import numpy as np
 
 from naiad.analyze.measurement import Measurement
-from naiad.analyze.search.regression import Floats, Regression, coordinates, expected_improvement
+from naiad.analyze.search.coordinates import coordinates
 from naiad.analyze.search.search import MeasurementRequest, Search, Utility
 from naiad.analyze.space.space import Point, Space
+from naiad.scheduling.tuning.regression import Floats, Regression, expected_improvement
 
 _MOST_POINTS: Final = 4096
 """Of larger spaces so many points are looked at, chosen at random."""
