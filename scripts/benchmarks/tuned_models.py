@@ -76,12 +76,13 @@ class TunedCase:
 
 
 CASES: Final = (
-    TunedCase("sleeping", 60, 8, "4"),
-    TunedCase("rows", 120, 6, "2.5 * rows"),
-    TunedCase("one_device", 100, 8, "3 + 0.4 * rows", shares_device=True),
-    TunedCase("saturating", 100, 8, "2 + 0.25 * rows if rows <= 8 else 0.09 * rows * rows"),
-    TunedCase("network", 100, 4, has_threads=True),
+    TunedCase("sleeping", 200, 8, "4"),
+    TunedCase("rows", 300, 6, "2.5 * rows"),
+    TunedCase("one_device", 250, 8, "3 + 0.4 * rows", shares_device=True),
+    TunedCase("saturating", 250, 8, "2 + 0.25 * rows if rows <= 8 else 0.09 * rows * rows"),
+    TunedCase("network", 250, 4, has_threads=True),
 )
+"""The limits leave room for the stalls of a machine that does other things as well."""
 
 
 def add_tuned_model(repository: Path, case: TunedCase) -> None:

@@ -89,6 +89,7 @@ class SimulatedQueue:
             len(latencies),
             float(latencies.sum()),
             int((latencies > limit_s).sum()),
+            len(self._queue) + self._running,
             counts_of(latencies * 1e6),
             {rows: (len(times), sum(times)) for rows, times in batches.items()},
         )

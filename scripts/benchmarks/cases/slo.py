@@ -81,16 +81,15 @@ def _in_turns(
 
 def _best(settings: Settings, case: TunedCase, server: Server, callers: int) -> _Offline:
     """The configuration with the most throughput within the limit, each measured for a short time."""
-    found: list[tuple[float, Mapping[str, Any]]] = []
+    found: list[tuple[bool, float, Mapping[str, Any]]] = []
     setups = list(case.setups())[:: 6 if settings.quick else 1]
     for setup in setups:
         _configure(server, case, setup)
         load = measure(server, case.request(), callers, 1, settings.work, pin=False)
-        if load.p99_us <= case.limit_ms * 1000:
-            found.append((load.rate, setup))
-    if not found:
-        raise CaseError(f"no configuration of {case.name} keeps p99={case.limit_ms}ms with {callers} callers")
-    return _Offline(max(found, key=lambda one: one[0])[1], len(setups))
+        # Where a busy machine lets none keep the limit, the least over it is the best.
+        keeps = load.p99_us <= case.limit_ms * 1000
+        found.append((keeps, load.rate if keeps else -load.p99_us, setup))
+    return _Offline(max(found, key=lambda one: one[:2])[2], len(setups))
 
 
 def _configure(server: Server, case: TunedCase, changes: Mapping[str, Any]) -> None:

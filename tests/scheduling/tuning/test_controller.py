@@ -85,6 +85,18 @@ def test_a_load_that_comes_and_goes_finds_its_setups_again() -> None:
     assert seen[0].setup == found
 
 
+def test_pauses_of_the_traffic_are_no_other_load() -> None:
+    tuned, queue = controller(0.2), SimulatedQueue(MODELS["sleeping"][0], ONE, callers=6)
+    drive(queue, tuned, 60, 0.2)
+    seen: list[TuningDecision] = []
+    for _ in range(5):
+        queue.callers = 0
+        drive(queue, tuned, 3, 0.2, seen.append)
+        queue.callers = 6
+        drive(queue, tuned, 3, 0.2, seen.append)
+    assert not seen
+
+
 def test_nothing_is_decided_without_traffic() -> None:
     tuned = controller(0.2)
     for _ in range(240):

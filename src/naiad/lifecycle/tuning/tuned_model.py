@@ -96,6 +96,7 @@ class TunedModel:
             self._rows - rows,
             (self._success[1] - ns) / _NS,
             late,
+            self.model.in_flight,
             counts,
             {size: found for size, found in ran.items() if found[0] > 0},
         )

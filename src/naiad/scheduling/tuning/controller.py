@@ -94,6 +94,7 @@ class TuningController:
         self.is_searching = True
         self._search = self._new_search(is_first=True)
         self._window = TuningSample()
+        self._parts: list[float] = []
         self._settling_s = 0.0
         self._held: list[TuningSample] = []
         self._held_s = 0.0
@@ -111,15 +112,21 @@ class TuningController:
         if self._settling_s > 0:
             self._settling_s -= sample.seconds
             return False
+        if not sample.requests and not sample.open:
+            # A pause of the traffic: what came before it was a part of the time only.
+            self._window, self._parts = TuningSample(), []
+            return False
         self._window = self._window + sample
+        self._parts.append(sample.throughput)
         return self._is_complete(self._window)
 
     def decide(self) -> TuningDecision | None:
         """Decide by what was added; None where nothing changes. Takes some milliseconds."""
-        window, self._window = self._window, TuningSample()
+        window, parts = self._window, self._parts
+        self._window, self._parts = TuningSample(), []
         if window.requests < _FEWEST:
             return None
-        return self._searched(window) if self.is_searching else self._holding(window)
+        return self._searched(window, parts) if self.is_searching else self._holding(window)
 
     def failed(self, setup: TunedSetup, why: str) -> TuningDecision | None:
         """Take that the instances of a setup could not be had: the configured ones serve, and others are not tried."""
@@ -151,19 +158,19 @@ class TuningController:
     def _decide(self, setup: TunedSetup, cause: TuningReason, reason: str) -> TuningDecision | None:
         changed = setup != self.decision.setup
         self.decision = TuningDecision(setup, cause, reason)
-        self._window = TuningSample()
+        self._window, self._parts = TuningSample(), []
         if changed:
             self._settling_s = max(_SETTLE_S, 2 * self._limit_s)
         return self.decision if changed else None
 
     # While setups are tried
 
-    def _searched(self, window: TuningSample) -> TuningDecision | None:
+    def _searched(self, window: TuningSample, parts: list[float]) -> TuningDecision | None:
         known = self._search.records.get(self.setup)
-        if known is not None and known.windows and self._is_other_load(known, window):
+        if known is not None and _is_other_load(known, window):
             # The same setup has another load than before: what was measured says nothing about it.
             return self._search_again(window, TuningReason.LOAD_CHANGED)
-        self._search.note(self.setup, window)
+        self._search.note(self.setup, window, parts)
         proposal = self._search.propose(self.setup)
         if not proposal.is_final:
             return self._decide(proposal.setup, TuningReason.EXPLORE, proposal.reason)
@@ -175,13 +182,11 @@ class TuningController:
         return self._decide(proposal.setup, TuningReason.BEST, proposal.reason)
 
     def _remember(self, record: SetupRecord, setup: TunedSetup) -> None:
-        self._remembered[_load_class(record.in_flight)] = setup
-        self._remembered.move_to_end(_load_class(record.in_flight))
+        load = _load_class(record.total.in_flight)
+        self._remembered[load] = setup
+        self._remembered.move_to_end(load)
         if len(self._remembered) > _LOADS:
             self._remembered.popitem(last=False)
-
-    def _is_other_load(self, known: SetupRecord, window: TuningSample) -> bool:
-        return _differs(known.in_flight, window.in_flight) or _differs(known.throughput, window.throughput)
 
     def _search_again(self, window: TuningSample, cause: TuningReason) -> TuningDecision | None:
         """Begin a search with what the model did just now; the costs of its batches are known."""
@@ -199,7 +204,7 @@ class TuningController:
     def _holding(self, window: TuningSample) -> TuningDecision | None:
         self._held_s += window.seconds
         known = self._search.records[self.setup]
-        if self._is_other_load(known, window):
+        if _is_other_load(known, window):
             self._odd += 1
             if self._odd >= 2:
                 return self._search_again(window, TuningReason.LOAD_CHANGED)
@@ -217,12 +222,19 @@ class TuningController:
     def _problem(self, known: SetupRecord, recent: TuningSample) -> TuningReason | None:
         if recent.late_part > 1 - self._quantile and recent.late > 3:
             return TuningReason.ABOVE_LIMIT
-        if self._search.utility(recent) < known.utility - _SLOWER:
+        search, tail_s = self._search, recent.quantile_s(self._quantile)
+        least = search.utility(known.total, known.tail_s) - max(_SLOWER, 3 * search.noise)
+        if search.utility(recent, tail_s) < least:
             return TuningReason.SLOWER
         return None
 
 
-def _differs(before: float, now: float) -> bool:
+def _is_other_load(known: SetupRecord, window: TuningSample) -> bool:
+    """Whether more or fewer requests are in the server than before in the same setup.
+
+    A throughput that changed while as many are there says that the model got faster or slower.
+    """
+    before, now = known.total.in_flight, window.in_flight
     return now > _STEP * before or now * _STEP < before
 
 

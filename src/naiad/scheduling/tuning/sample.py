@@ -21,6 +21,7 @@ class TuningSample:
         rows: their rows.
         request_s: the seconds that these requests were in the server, all together.
         late: how many of them took longer than the latency limit.
+        open: how many had no response at the end.
         latencies: their latencies in microseconds, counted by bucket.
         batches: of each number of rows the batches that ran, and their seconds.
     """
@@ -30,6 +31,7 @@ class TuningSample:
     rows: int = 0
     request_s: float = 0.0
     late: int = 0
+    open: int = 0
     latencies: Counts = field(default_factory=no_counts)
     batches: Mapping[int, tuple[int, float]] = field(default_factory=dict)
 
@@ -41,6 +43,7 @@ class TuningSample:
             self.rows + other.rows,
             self.request_s + other.request_s,
             self.late + other.late,
+            other.open,
             np.add(self.latencies, other.latencies),
             merged(self.batches, other.batches),
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
@@ -25,10 +26,19 @@ _WORTH: Final = 0.015
 """Nothing is tried that is expected to gain less, as a part of the throughput."""
 _INSTANCES_COST: Final = 0.6
 """What an expected gain is worth that needs other instances, which take time and memory to start."""
+_CLOSE: Final = 0.1
+_NOISY: Final = 0.08
+"""How close to the best a setup is that is measured again, and from which noise on one more is."""
 _ENOUGH: Final = 3
 """Windows of a setup before it is believed to be the best."""
-_WEIGHT: Final = 4.0
-"""How many of the shortest windows of ``naiad analyze`` a window of a second stands for."""
+_TICK_NOISE: Final = 0.06
+"""The expected spread of the throughput from one part of a window to the next, as a part of it; believed as much as so
+many pairs of parts are."""
+_TICK_PAIRS: Final = 4.0
+_SHORTEST_NOISE: Final = 0.15
+"""The noise that a weight of 1 stands for in the regression."""
+_FEW: Final = 3.0
+"""Where fewer requests than this are beyond the quantile, the mean latency says as much about it as they do."""
 
 
 @dataclass(slots=True)
@@ -36,31 +46,22 @@ class SetupRecord:
     """What was measured of one setup under one load.
 
     Attributes:
-        windows: how many measurements.
-        utility, in_flight, throughput, tail: their means; ``tail`` is the latency at the quantile in seconds.
-        late, requests: of all of them.
+        total: all of it.
+        tails: the latency at the quantile in each window, in seconds.
     """
 
-    windows: int = 0
-    utility: float = 0.0
-    in_flight: float = 0.0
-    throughput: float = 0.0
-    tail: float = 0.0
-    mean_s: float = 0.0
-    late: int = 0
-    requests: int = 0
+    total: TuningSample = field(default_factory=TuningSample)
+    tails: list[float] = field(default_factory=list)
 
-    def add(self, sample: TuningSample, utility: float, tail: float) -> None:
-        """Add a measurement."""
-        self.windows += 1
-        part = 1 / self.windows
-        self.utility += part * (utility - self.utility)
-        self.in_flight += part * (sample.in_flight - self.in_flight)
-        self.throughput += part * (sample.throughput - self.throughput)
-        self.tail += part * (tail - self.tail)
-        self.mean_s += part * (sample.mean_s - self.mean_s)
-        self.late += sample.late
-        self.requests += sample.requests
+    @property
+    def windows(self) -> int:
+        """How many measurements there were."""
+        return len(self.tails)
+
+    @property
+    def tail_s(self) -> float:
+        """The latency at the quantile in the middle one of the windows: one of them may have had a stall."""
+        return median(self.tails)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,28 +105,51 @@ class SetupSearch:
         self._tries_delays = tries_delays
         self.records: dict[TunedSetup, SetupRecord] = {}
         self._rows_per_request = 1.0
+        self._squares, self._degrees = _TICK_PAIRS * _TICK_NOISE**2, _TICK_PAIRS
 
-    def utility(self, sample: TuningSample) -> float:
-        """How good a sample is: a difference of 0.05 is about 5% of the throughput."""
-        tail = sample.quantile_s(self._quantile)
+    @property
+    def noise(self) -> float:
+        """The standard deviation of the throughput of a window, as a part of it: from how its parts differ."""
+        return math.sqrt(self._squares / self._degrees / 2)
+
+    def utility(self, sample: TuningSample, tail_s: float) -> float:
+        """How good a sample is: a difference of 0.05 is about 5% of the throughput.
+
+        Args:
+            tail_s: the latency at the quantile, in seconds.
+        """
+        beyond = sample.requests * (1 - self._quantile)
+        part = beyond / (beyond + _FEW)
+        # The last of a hundred requests says little; the distribution has about the same shape in other setups.
+        guessed = self._shape() * sample.mean_s
+        tail = math.exp(part * math.log(max(tail_s, 1e-9)) + (1 - part) * math.log(max(guessed, 1e-9)))
         return self._score(sample.throughput, sample.mean_s, tail)
+
+    def _shape(self) -> float:
+        """How many times the mean latency the one at the quantile is."""
+        ratios = [record.tail_s / max(record.total.mean_s, 1e-9) for record in self.records.values()]
+        return min(max(median(ratios), 1.2), 4.0) if ratios else 2.0
 
     def _score(self, throughput: float, mean_s: float, tail: float) -> float:
         gain = math.log(max(throughput, 1e-6)) - _LATENCY_WEIGHT * math.log(max(mean_s, 1e-6))
         return gain - excess(min(tail, _FAR * self._limit_s), self._limit_s)
 
-    def note(self, setup: TunedSetup, sample: TuningSample) -> SetupRecord:
-        """Add what was measured of a setup."""
+    def note(self, setup: TunedSetup, sample: TuningSample, parts: Sequence[float] = ()) -> None:
+        """Add what was measured of a setup.
+
+        Args:
+            parts: the throughputs of equal parts of the sample.
+        """
         record = self.records.setdefault(setup, SetupRecord())
-        record.add(sample, self.utility(sample), sample.quantile_s(self._quantile))
+        record.total = record.total + sample
+        record.tails.append(sample.quantile_s(self._quantile))
         self._rows_per_request = max(1.0, sample.rows / max(sample.requests, 1))
         self._costs.note(setup, sample.batches)
-        return record
-
-    def keeps_limit(self, setup: TunedSetup) -> bool:
-        """Whether a setup was measured to keep the objective."""
-        record = self.records.get(setup)
-        return record is not None and record.tail * _MARGIN <= self._limit_s
+        logs = [math.log(part) for part in parts if part > 0]
+        if len(logs) > 1:
+            mean = sum(logs) / len(logs)
+            self._squares += sum((value - mean) ** 2 for value in logs)
+            self._degrees += len(logs) - 1
 
     def best_guess(self) -> TunedSetup:
         """What the costs alone suggest for the load."""
@@ -154,8 +178,9 @@ class SetupSearch:
             # A regression over a few points is too sure of itself.
             if len(self.records) < self._least or float(gains[place]) > _WORTH:
                 return Proposal(self._setups[place], "tried, as it may be better by the cost of its batches")
-        for place in order[:2]:
-            if self.records[self._setups[place]].windows < _ENOUGH and float(means[place]) > top - 0.1:
+        close = max(_CLOSE, 2 * self.noise)
+        for place in order[: 2 if self.noise < _NOISY else 3]:
+            if self.records[self._setups[place]].windows < _ENOUGH and float(means[place]) > top - close:
                 return Proposal(self._setups[place], "measured again: among the best so far")
         return Proposal(self._setups[order[0]], self._why(self._setups[order[0]]), is_final=True)
 
@@ -168,8 +193,8 @@ class SetupSearch:
 
     def _why(self, setup: TunedSetup) -> str:
         record = self.records[setup]
-        kept = record.tail * _MARGIN <= self._limit_s
-        found = f"{record.throughput:.0f} rows/s at {record.tail * 1e3:.3g} ms"
+        kept = record.tail_s * _MARGIN <= self._limit_s
+        found = f"{record.total.throughput:.0f} rows/s at {record.tail_s * 1e3:.3g} ms"
         if kept:
             return f"best of {len(self.records)} tried: {found}"
         return f"none of {len(self.records)} tried keeps the limit; the least over it: {found}"
@@ -177,8 +202,8 @@ class SetupSearch:
     def _prior(self) -> Floats:
         """What the costs say of each setup."""
         records = list(self.records.values())
-        rows = median(r.in_flight for r in records) * self._rows_per_request
-        ratio = min(max(median(r.tail / max(r.mean_s, 1e-9) for r in records), 1.2), 4.0)
+        rows = median(record.total.in_flight for record in records) * self._rows_per_request
+        ratio = self._shape()
         found = []
         for setup in self._setups:
             expected = self._costs.expected(setup, rows)
@@ -194,7 +219,8 @@ class SetupSearch:
         prior = self._prior()
         places = [place for place, setup in enumerate(self._setups) if setup in self.records]
         records = [self.records[self._setups[place]] for place in places]
-        residuals = np.array([record.utility for record in records]) - prior[places]
-        weights = np.array([_WEIGHT * record.windows for record in records])
+        residuals = np.array([self.utility(record.total, record.tail_s) for record in records]) - prior[places]
+        weight = min(max((_SHORTEST_NOISE / self.noise) ** 2, 0.5), 8.0)
+        weights = np.array([weight * record.windows for record in records])
         means, deviations = Regression(self._at[places], residuals, weights, self._owners).predict(self._at)
         return prior + means, deviations
