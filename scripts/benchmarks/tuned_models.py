@@ -94,7 +94,7 @@ def add_tuned_model(repository: Path, case: TunedCase) -> None:
         'platform: "onnxruntime_onnx"' if case.has_threads else 'backend: "python"',
         f"max_batch_size: {MAX_BATCH}",
         models.tensor_field("input", "x", "TYPE_FP32", [width]),
-        models.tensor_field("output", "y", "TYPE_FP32", [width]),
+        models.tensor_field("output", "y", "TYPE_FP32", [16]),
         "dynamic_batching { }",
         "instance_group [ { kind: KIND_CPU count: 1 } ]",
     )
@@ -103,8 +103,12 @@ def add_tuned_model(repository: Path, case: TunedCase) -> None:
         (version / "model.py").write_text(_SLEEPS.format(lock=lock, cost=case.cost))
         return
     random = np.random.default_rng(0)
-    layers = [f"layer{number}" for number in range(3)]
-    weights = {f"w_{name}": (random.random((width, width), np.float32) - 0.5) / 16 for name in layers}
-    nodes = [("MatMul", [before, f"w_{name}"], name) for before, name in zip(("x", *layers), layers, strict=False)]
-    nodes.append(("Relu", [layers[-1]], "y"))
+    sizes = (width, width, width, 16)
+    names = [f"layer{number}" for number in range(len(sizes) - 1)]
+    weights = {
+        f"w_{name}": (random.random((before, after), np.float32) - 0.5) / 16
+        for name, before, after in zip(names, sizes, sizes[1:], strict=False)
+    }
+    nodes = [("MatMul", [before, f"w_{name}"], name) for before, name in zip(("x", *names), names, strict=False)]
+    nodes.append(("Relu", [names[-1]], "y"))
     models.save_graph(version / "model.onnx", [("x", "FLOAT", ["rows", width])], nodes, weights, "y")

@@ -84,6 +84,21 @@ def test_a_change_evicts_nothing(tmp_path: Path) -> None:
     play(tmp_path, scenario, memory=MemorySettings(1 << 40))
 
 
+def test_batches_of_a_model_that_serves_get_another_bound(tmp_path: Path) -> None:
+    async def scenario(found: House) -> None:
+        model = await loaded(found, BATCHED)
+        for most in (2, 4):
+            model.limit_batches(most, 0)
+            callers = [caller() for _ in range(8)]
+            for one in callers:
+                model.submit(one)
+            for one in callers:
+                await answered(one)
+            assert max(model.statistics.batches) == most
+
+    play(tmp_path, scenario)
+
+
 def test_only_models_with_an_objective_are_followed(tmp_path: Path) -> None:
     async def scenario(found: House) -> None:
         model = await loaded(found, BATCHED)
