@@ -31,6 +31,8 @@ _NEXT: Final = (6, 10)
 """How many setups are tried at least and at most: in the first search, and when the costs are known already."""
 _STEP: Final = 1.6
 """A load that is so many times as much, or as little, is another load."""
+_SEVERAL: Final = 2.0
+"""Where so many requests are in the server on average, there is none only when the traffic pauses."""
 _HELD_WINDOWS: Final = 3
 """The windows by which a held setup is judged."""
 _SLOWER: Final = 0.15
@@ -109,12 +111,13 @@ class TuningController:
 
     def add(self, sample: TuningSample) -> bool:
         """Add what the model did since the last call, in the present setup; whether ``decide`` is to be called."""
+        if not sample.open and (not sample.requests or self._window.in_flight >= _SEVERAL):
+            # The traffic pauses: it filled a part of this time, and will fill a part of the time when it begins again.
+            self._window, self._parts = TuningSample(), []
+            self._settling_s = max(self._settling_s, _SETTLE_S)
+            return False
         if self._settling_s > 0:
             self._settling_s -= sample.seconds
-            return False
-        if not sample.requests and not sample.open:
-            # A pause of the traffic: what came before it was a part of the time only.
-            self._window, self._parts = TuningSample(), []
             return False
         self._window = self._window + sample
         self._parts.append(sample.throughput)
