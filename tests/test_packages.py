@@ -155,6 +155,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("frontends.http.server", "frontends.inference", "lifecycle.state", "options", "repository.local", "request"),
         *("scheduling", "shared_memory", "telemetry", "tensor", "wire.http1", "wire.json_text", "wire.v2"),
     ),
+    "frontends.dashboard": (
+        *("config", "engine", "execution.model.interface", "explain", "frontends.access", "frontends.http.server"),
+        *("frontends.http.v2.load_body", "gpus.usable", "telemetry.metrics", "wire.http1"),
+    ),
     "frontends.grpc.rpc": ("frontends.access",),
     "frontends.grpc.server": (
         *("eventloop", "frontends.access", "frontends.grpc.rpc", "frontends.inference", "frontends.net"),
@@ -185,7 +189,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "api": ("inprocess", "tensor"),
     # A client of servers elsewhere, which shares the codecs.
-    "client": ("config.messages", "tensor", "wire"),
+    "client": ("config.messages", "shared_memory", "tensor", "wire"),
     # PyTriton's names on a server in a program, and on the clients.
     "pytriton": ("pytriton.decorators", "pytriton.model_config", "pytriton.proxy", "pytriton.serving"),
     "pytriton.model_config": ("config.messages", "pytriton.exceptions", "tensor"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from pathlib import Path
@@ -351,3 +352,30 @@ def test_a_thousand_layers_are_optimised_before_the_first_request(tmp_path: Path
             # Unsettled, the first two runs take 250 and 340 ms; 2 ms is usual.
             assert time.perf_counter() - begin < 0.2
             np.testing.assert_allclose(found, layers(torch.from_numpy(x)).detach().numpy(), rtol=1e-5, atol=1e-7)
+
+
+class Divides(torch.nn.Module):
+    """Refuses zeros, and has at least as many operations as ``count``."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = torch.div(12, x, rounding_mode="floor")
+        for _ in range(self.count):
+            found = found + 1
+        return found
+
+
+@pytest.mark.parametrize(("count", "is_tried"), [(10, False), (2000, True)])
+def test_a_load_runs_large_graphs_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, count: int, is_tried: bool
+) -> None:
+    path = torch_models.save(tmp_path / "model.pt", Divides(count), torch.tensor([[1, 2]]))
+    config = """platform: "pytorch_libtorch" max_batch_size: 8
+    input [ { name: "x" data_type: TYPE_INT64 dims: [ 2 ] } ]
+    output [ { name: "y" data_type: TYPE_INT64 dims: [ 2 ] } ] """
+    with caplog.at_level(logging.INFO, "naiad"), running("pytorch", context(path), spec(config)) as instance:
+        assert ("does not run on zeros" in caplog.text) is is_tried
+        assert instance.execute({"x": np.array([[3, 4]])}, ("y",))["y"].tolist() == [[4 + count, 3 + count]]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from functools import partial
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
+from weakref import finalize
 
 from naiad.client import questions
 from naiad.client.address import read_address
@@ -16,6 +18,9 @@ from naiad.client.encode import InferOptions
 from naiad.client.errors import ConnectionFailedError, ResponseError
 from naiad.client.opening import open_protocol
 from naiad.client.protocol import Parts, PlainRequest, ServerResponse
+from naiad.client.region import PlacedTensors
+from naiad.client.region_calls import open_pool, unregister_left
+from naiad.client.region_pool import RegionPool, left_behind
 from naiad.client.result import InferResult
 from naiad.client.retries import RetryBudget, RetryPolicy
 from naiad.client.stream import AsyncConnection
@@ -24,6 +29,7 @@ from naiad.errors import NaiadError
 from naiad.tensor.dtypes import DataType
 
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {}
+Result = TypeVar("Result")
 
 
 class AsyncClient:
@@ -37,6 +43,7 @@ class AsyncClient:
         timeout_s: float = TIMEOUT_S,
         retries: RetryPolicy | None = None,
         tls: ssl.SSLContext | None = None,
+        shared_memory: bool | None = None,
     ) -> None:
         self._address = read_address(url, tls)
         self._protocol = open_protocol(self._address, headers)
@@ -44,9 +51,16 @@ class AsyncClient:
         self._budget = RetryBudget(retries or RetryPolicy())
         self._idle: list[AsyncConnection] = []
         self._datatypes: dict[tuple[str, str], dict[str, DataType]] = {}
+        self._regions = open_pool(self._address, shared_memory)
+        if self._regions is not None:
+            finalize(self, unregister_left, self._address, self._protocol, self._regions.names)
 
     async def close(self) -> None:
-        """Close the connections that carry no request."""
+        """Unregister all shared memory, and close the connections that carry no request."""
+        if self._regions is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._timeout_s):
+                    await self._unregister(self._regions.close())
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
@@ -78,9 +92,12 @@ class AsyncClient:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         options = InferOptions(str(version), tuple(outputs), request_id, parameters)
         datatypes = await self._datatypes_of(model, options.version) if questions.has_lists(inputs) else {}
+        repeatable = questions.is_repeatable(parameters)
+        if self._regions is not None:
+            once = partial(self._infer_once, self._regions, model, inputs, options, datatypes, repeatable)
+            return await self._within(once, timeout_s, repeatable)
         request = self._protocol.infer(model, inputs, options, datatypes)
-        response = await self._call(request, timeout_s, repeatable=questions.is_repeatable(parameters))
-        return response.result()
+        return (await self._call(request, timeout_s, repeatable=repeatable)).result()
 
     async def stream(
         self,
@@ -198,19 +215,25 @@ class AsyncClient:
     # Calls
 
     async def _call(self, request: Parts, timeout_s: float, *, repeatable: bool) -> ServerResponse:
+        async def once() -> ServerResponse:
+            return (await self._exchange(request, repeatable)).checked()
+
+        return await self._within(once, timeout_s, repeatable)
+
+    async def _within(self, once: Callable[[], Awaitable[Result]], timeout_s: float, repeatable: bool) -> Result:
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._attempts(request, monotonic() + timeout_s, repeatable)
+                return await self._attempts(once, monotonic() + timeout_s, repeatable)
         except TimeoutError:
             raise self._address.too_late(timeout_s) from None
 
-    async def _attempts(self, request: Parts, deadline_s: float, repeatable: bool) -> ServerResponse:
+    async def _attempts(self, once: Callable[[], Awaitable[Result]], deadline_s: float, repeatable: bool) -> Result:
         """Send a request, again where that may help."""
         self._budget.requested()
         attempt = 1
         while True:
             try:
-                return (await self._exchange(request, repeatable)).checked()
+                return await once()
             except NaiadError as error:
                 if not self._budget.take(attempt, error, repeatable=repeatable):
                     raise
@@ -234,6 +257,71 @@ class AsyncClient:
             if connection.is_open:
                 self._idle.append(connection)
             return response
+
+    # Shared memory
+
+    async def _infer_once(
+        self,
+        regions: RegionPool,
+        model: str,
+        inputs: Mapping[str, Any],
+        options: InferOptions,
+        datatypes: Mapping[str, DataType],
+        repeatable: bool,
+    ) -> InferResult:
+        """Send a request whose large tensors lie in a region; without one where there is none."""
+        placed = regions.placed(model, inputs, options, repeatable=repeatable)
+        if placed is not None and await self._register(regions, placed):
+            try:
+                with placed:
+                    request = self._protocol.infer(model, inputs, options, datatypes, placed)
+                    response = await self._exchange(request, repeatable=False)
+                    result = response.checked().result(placed)
+            except NaiadError as error:
+                if not regions.may_send(error, model, options, repeatable=repeatable):
+                    raise
+            else:
+                regions.note(model, inputs, options, result)
+                return result
+        request = self._protocol.infer(model, inputs, options, datatypes)
+        result = (await self._exchange(request, repeatable)).checked().result()
+        regions.note(model, inputs, options, result)
+        return result
+
+    async def _register(self, regions: RegionPool, placed: PlacedTensors) -> bool:
+        """Let the server know a region; whether it does."""
+        region = placed.region
+        try:
+            await self._unregister(regions.take_discarded())
+            if region.is_registered:
+                return True
+            question = questions.register_region(region.name, region.key, region.byte_size)
+            (await self._exchange(self._protocol.plain(question), repeatable=True)).checked()
+        except NaiadError as error:
+            regions.refused(placed, error)
+            return False
+        except BaseException:
+            regions.discard(region)
+            raise
+        finally:
+            region.unlink()
+        if regions.registered(region):
+            await self._unregister_left_behind()
+        return True
+
+    async def _unregister_left_behind(self) -> None:
+        with suppress(NaiadError):
+            response = (await self._exchange(self._protocol.plain(questions.REGIONS), repeatable=True)).checked()
+            await self._unregister(left_behind(questions.region_names(response.read(questions.REGIONS))))
+
+    async def _unregister(self, names: Iterable[str]) -> None:
+        # A server that is gone has no regions either.
+        with suppress(NaiadError):
+            for name in names:
+                request = self._protocol.plain(questions.unregister_region(name))
+                (await self._exchange(request, repeatable=True)).checked()
+
+    # Connections
 
     def _take(self) -> AsyncConnection | None:
         while self._idle:

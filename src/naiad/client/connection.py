@@ -1,13 +1,15 @@
-"""One connection of a client whose calls wait."""
+"""Connections of a client whose calls wait."""
 
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Generator
 from time import monotonic
 from typing import Final
 
 from naiad.client.address import ServerAddress
+from naiad.client.fork import watch_forks
 from naiad.client.protocol import ClientExchange, Parts, ServerResponse
 
 # Most responses are small, and room for large ones costs more than the rest of a read.
@@ -139,3 +141,37 @@ class BlockingConnection:
         """Close the connection."""
         self.is_open = False
         self._socket.close()
+
+
+class IdleConnections:
+    """The open connections of a client that carry no request. Any thread may use it; a forked process gets none."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[BlockingConnection] = []
+        watch_forks(self)
+
+    def take(self) -> BlockingConnection | None:
+        """The connection that was used last."""
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def keep(self, connection: BlockingConnection) -> None:
+        """Keep a connection for a later request, if it is open."""
+        if connection.is_open:
+            with self._lock:
+                self._idle.append(connection)
+
+    def close(self) -> None:
+        """Close all."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def forked(self, is_new_process: bool) -> None:
+        """The bytes of two processes would mix on one connection."""
+        if is_new_process:
+            # Another thread of the parent may have held it.
+            self._lock = threading.Lock()
+            self.close()

@@ -10,10 +10,13 @@ import numpy as np
 import orjson
 
 from naiad.bounded_dict import BoundedDict
+from naiad.client.region import PlacedTensors
 from naiad.errors import InvalidArgumentError
+from naiad.shared_memory.region import RegionRef
 from naiad.tensor.dtypes import DataType
 from naiad.tensor.input_array import Array, input_array
 from naiad.tensor.packed_bytes import serialised
+from naiad.wire.v2.region_parameters import region_parameters
 
 _MAX_HEADS: Final = 1024
 _JOINED_BYTES: Final = 1 << 16
@@ -26,6 +29,12 @@ class InferOptions(NamedTuple):
     outputs: tuple[str, ...] = ()
     request_id: str = ""
     parameters: Mapping[str, Any] = {}
+
+
+InputEntry = tuple[str, str, tuple[int, ...], int | RegionRef]
+"""Name, datatype, shape, and the size in the request or the place in a region."""
+WantedOutput = str | tuple[str, RegionRef | None]
+"""A name, or a name and the place in a region, None for an output that is sent."""
 
 
 class RequestEncoder:
@@ -54,41 +63,50 @@ class RequestEncoder:
         )
 
     def infer(
-        self, model: str, inputs: Mapping[str, Any], options: InferOptions, datatypes: Mapping[str, DataType]
+        self,
+        model: str,
+        inputs: Mapping[str, Any],
+        options: InferOptions,
+        datatypes: Mapping[str, DataType],
+        placed: PlacedTensors | None = None,
     ) -> list[bytes | memoryview]:
         """An inference request, whose tensors are binary; in parts, so that large ones are not copied.
 
         Args:
             datatypes: of the inputs that are lists.
+            placed: takes the large tensors; None for none.
 
         Raises:
             InvalidArgumentError: an input is no tensor of the protocol.
         """
-        entries: list[tuple[str, str, tuple[int, ...], int]] = []
+        entries: list[InputEntry] = []
         blobs: list[bytes | memoryview] = []
         for name, value in inputs.items():
             array, datatype = input_array(name, value, datatypes.get(name))
             blob = tensor_bytes(array, datatype)
-            entries.append((name, datatype.wire, array.shape, len(blob)))
-            blobs.append(blob)
-        key = (model, options.version, options.outputs, tuple(entries))
+            place = None if placed is None else placed.place(blob)
+            entries.append((name, datatype.wire, array.shape, len(blob) if place is None else place))
+            if place is None:
+                blobs.append(blob)
+        outputs = options.outputs if placed is None or not placed.outputs else tuple(placed.outputs.items())
+        key = (model, options.version, outputs, tuple(entries))
         is_common = not options.request_id and not options.parameters
         head = self._heads.get(key) if is_common else None
         if head is None:
-            head = self._head(model, entries, options)
+            head = self._head(model, entries, outputs, options)
             if is_common:
                 self._heads[key] = head
         parts = [head, *blobs]
         return [b"".join(parts)] if sum(map(len, parts)) <= _JOINED_BYTES else parts
 
     def _head(
-        self, model: str, entries: Sequence[tuple[str, str, tuple[int, ...], int]], options: InferOptions
+        self, model: str, entries: Sequence[InputEntry], outputs: Sequence[WantedOutput], options: InferOptions
     ) -> bytes:
         given: dict[str, Any] = {"inputs": [_entry(*entry) for entry in entries]}
         if options.request_id:
             given["id"] = options.request_id
-        if options.outputs:
-            given["outputs"] = [{"name": name, "parameters": {"binary_data": True}} for name in options.outputs]
+        if outputs:
+            given["outputs"] = [_wanted(output) for output in outputs]
             given["parameters"] = dict(options.parameters)
         else:
             given["parameters"] = {"binary_data_output": True, **options.parameters}
@@ -96,7 +114,7 @@ class RequestEncoder:
             header = orjson.dumps(given)
         except TypeError as error:
             raise InvalidArgumentError(f"a parameter of the request cannot be sent: {error}") from None
-        size = len(header) + sum(entry[3] for entry in entries)
+        size = len(header) + sum(entry[3] for entry in entries if isinstance(entry[3], int))
         return (
             b"POST %b/infer HTTP/1.1\r\n%bContent-Type: application/octet-stream\r\n"
             b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n%b"
@@ -120,8 +138,14 @@ def model_path(model: str, version: str = "") -> str:
     return f"{path}/versions/{quote(version, safe='')}" if version else path
 
 
-def _entry(name: str, datatype: str, shape: tuple[int, ...], size: int) -> dict[str, Any]:
-    return {"name": name, "datatype": datatype, "shape": list(shape), "parameters": {"binary_data_size": size}}
+def _entry(name: str, datatype: str, shape: tuple[int, ...], data: int | RegionRef) -> dict[str, Any]:
+    parameters = {"binary_data_size": data} if isinstance(data, int) else region_parameters(data)
+    return {"name": name, "datatype": datatype, "shape": list(shape), "parameters": parameters}
+
+
+def _wanted(output: WantedOutput) -> dict[str, Any]:
+    name, place = (output, None) if isinstance(output, str) else output
+    return {"name": name, "parameters": {"binary_data": True} if place is None else region_parameters(place)}
 
 
 def tensor_bytes(array: Array, datatype: DataType) -> bytes | memoryview:

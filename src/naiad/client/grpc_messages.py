@@ -8,22 +8,26 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from naiad.bounded_dict import BoundedDict
-from naiad.client.encode import InferOptions
+from naiad.client.encode import InferOptions, WantedOutput
 from naiad.client.errors import ResponseError
 from naiad.client.protocol import PlainRequest
+from naiad.client.region import PlacedTensors
 from naiad.client.result import Array, InferResult, tensor_array
 from naiad.config.messages import message_class as protocol_message
 from naiad.errors import InvalidArgumentError
+from naiad.shared_memory.region import RegionRef
 from naiad.tensor.dtypes import BY_WIRE, DataType
 from naiad.wire.grpc.messages import PREFIX_BYTES, prefix
 from naiad.wire.grpc.status import Status
 from naiad.wire.proto_fields import field, read_varint, varint
 from naiad.wire.v2.parameters import parameter_entry
+from naiad.wire.v2.region_parameters import region_parameters
 
 PACKAGE: Final = "inference"
 # Fields of ModelInferRequest, ModelInferResponse, their tensors and parameters (grpc_service.proto).
 _MODEL, _VERSION, _ID, _PARAMETERS, _INPUTS, _OUTPUTS = range(1, 7)
 _NAME, _DATATYPE, _SHAPE = 1, 2, 3
+_INPUT_PARAMETERS, _OUTPUT_PARAMETERS = 4, 2
 _RAW_TAG: Final = 6 << 3 | 2
 # Fields of ModelStreamInferResponse.
 _STREAM_ERROR_TAG: Final = 1 << 3 | 2
@@ -41,20 +45,30 @@ def message_class(name: str) -> Any:
 # Requests
 
 
-def infer_start(model: str, entries: Iterable[tuple[str, str, tuple[int, ...]]], options: InferOptions) -> bytes:
+def infer_start(
+    model: str,
+    entries: Iterable[tuple[str, str, tuple[int, ...], RegionRef | None]],
+    outputs: Iterable[WantedOutput],
+    options: InferOptions,
+) -> bytes:
     """A ``ModelInferRequest`` without its raw tensors, which come behind.
 
     Args:
-        entries: name, datatype and shape of each input.
+        entries: name, datatype, shape and place in a region of each input; None for one whose elements come behind.
+        outputs: the wanted ones.
 
     Raises:
         InvalidArgumentError: the protocol has no parameters of a value's type.
     """
     inputs = (
         field(
-            _INPUTS, field(_NAME, name.encode()) + field(_DATATYPE, datatype.encode()) + field(_SHAPE, _packed(shape))
+            _INPUTS,
+            field(_NAME, name.encode())
+            + field(_DATATYPE, datatype.encode())
+            + field(_SHAPE, _packed(shape))
+            + _region(place, _INPUT_PARAMETERS),
         )
-        for name, datatype, shape in entries
+        for name, datatype, shape, place in entries
     )
     return b"".join(
         (
@@ -63,9 +77,21 @@ def infer_start(model: str, entries: Iterable[tuple[str, str, tuple[int, ...]]],
             field(_ID, options.request_id.encode()),
             *(_parameter(name, value) for name, value in options.parameters.items()),
             *inputs,
-            *(field(_OUTPUTS, field(_NAME, name.encode())) for name in options.outputs),
+            *(field(_OUTPUTS, _wanted(output)) for output in outputs),
         )
     )
+
+
+def _wanted(output: WantedOutput) -> bytes:
+    name, place = (output, None) if isinstance(output, str) else output
+    return field(_NAME, name.encode()) + _region(place, _OUTPUT_PARAMETERS)
+
+
+def _region(place: RegionRef | None, number: int) -> bytes:
+    """The parameters in the field ``number`` for a tensor in a region."""
+    if place is None:
+        return b""
+    return b"".join(parameter_entry(name, value, number) or b"" for name, value in region_parameters(place).items())
 
 
 def _packed(shape: tuple[int, ...]) -> bytes:
@@ -110,14 +136,14 @@ class GrpcResponse(NamedTuple):
             raise ResponseError(_HTTP_STATUS.get(self.code, 500), self.text or f"gRPC status {name}")
         return self
 
-    def result(self) -> InferResult:
-        """The outputs in it.
+    def result(self, placed: PlacedTensors | None = None) -> InferResult:
+        """The outputs in it, and those that the server has ``placed``.
 
         Raises:
             ResponseError: it has none.
         """
         try:
-            return _read_result(self._body())
+            return _read_result(self._body(), placed)
         except (ValueError, KeyError, IndexError, InvalidArgumentError) as error:
             raise ResponseError(200, f"the server responded with something else than outputs: {error!r}") from None
 
@@ -158,7 +184,7 @@ def stream_result(body: bytes) -> InferResult:
                 response = body[at : at + size]
             at += size
         if not error:
-            return _read_result(response)
+            return _read_result(response, None)
     except (ValueError, KeyError, IndexError, InvalidArgumentError) as failure:
         raise ResponseError(200, f"the server responded with something else than outputs: {failure!r}") from None
     raise ResponseError(500, error)
@@ -175,23 +201,64 @@ class _GrpcLayout(NamedTuple):
 _layouts: dict[bytes, _GrpcLayout] = BoundedDict(_MAX_LAYOUTS)
 
 
-def _read_result(body: bytes) -> InferResult:
+class _OneOutput(NamedTuple):
+    """A response with one output: all before its elements, and what that says."""
+
+    start: bytes
+    layout: _GrpcLayout
+
+
+_one_outputs: dict[int, _OneOutput] = BoundedDict(_MAX_LAYOUTS)
+"""By the size of the response. The start ends with the size of the elements: others that have it differ in them."""
+
+
+def _read_result(body: bytes, placed: PlacedTensors | None) -> InferResult:
+    known = _one_outputs.get(len(body)) if placed is None else None
+    if known is None or not body.startswith(known.start):
+        return _read_any_result(body, placed)
+    layout = known.layout
+    name, datatype, shape = layout.outputs[0]
+    array = tensor_array(name, datatype, shape, body, len(known.start), len(body))
+    return InferResult(layout.model, layout.version, layout.id, layout.parameters, {name: array})
+
+
+def _read_any_result(body: bytes, placed: PlacedTensors | None) -> InferResult:
     raws, begin = _raw_parts(body)
     header = body[:begin]
     layout = _layouts.get(header)
     if layout is None:
         message = message_class("ModelInferResponse").FromString(header)
-        if len(raws) != len(message.outputs):
-            return _typed_result(message)
         layout = _layout(message)
+        if placed is None and len(raws) != len(message.outputs):
+            return _typed_result(message)
         if begin <= _MAX_LAYOUT_BYTES and not layout.id:
             _layouts[header] = layout
+    if placed is not None and placed.outputs:
+        return _placed_result(layout, body, raws, placed)
     if len(raws) != len(layout.outputs):
         raise ValueError(f"{len(layout.outputs)} outputs with {len(raws)} contents")
+    if len(raws) == 1 and begin <= _MAX_LAYOUT_BYTES and not layout.id:
+        _one_outputs[len(body)] = _OneOutput(body[: raws[0][0]], layout)
     outputs = {
         name: tensor_array(name, datatype, shape, body, *place)
         for (name, datatype, shape), place in zip(layout.outputs, raws, strict=True)
     }
+    return InferResult(layout.model, layout.version, layout.id, layout.parameters, outputs)
+
+
+def _placed_result(
+    layout: _GrpcLayout, body: bytes, raws: Sequence[tuple[int, int]], placed: PlacedTensors
+) -> InferResult:
+    # Contents of outputs in a region are empty or left out, as the server likes.
+    are_all_there = len(raws) == len(layout.outputs)
+    sent, outputs = iter(raws), {}
+    for name, datatype, shape in layout.outputs:
+        if placed.outputs.get(name) is None:
+            outputs[name] = tensor_array(name, datatype, shape, body, *next(sent, (0, 0)))
+            continue
+        if are_all_there:
+            next(sent)
+        outputs[name] = placed.output(name, datatype, shape)
     return InferResult(layout.model, layout.version, layout.id, layout.parameters, outputs)
 
 

@@ -11,7 +11,9 @@ from naiad.client.encode import InferOptions, check_headers, tensor_bytes
 from naiad.client.grpc_exchange import GrpcExchange
 from naiad.client.grpc_messages import infer_start, message_class
 from naiad.client.protocol import Parts, PlainRequest
+from naiad.client.region import PlacedTensors
 from naiad.errors import InvalidArgumentError
+from naiad.shared_memory.region import RegionRef
 from naiad.tensor.dtypes import DataType
 from naiad.tensor.input_array import input_array
 from naiad.wire.grpc.messages import prefix
@@ -43,21 +45,29 @@ class GrpcProtocol:
         return GrpcExchange(self._headers)
 
     def infer(
-        self, model: str, inputs: Mapping[str, Any], options: InferOptions, datatypes: Mapping[str, DataType]
+        self,
+        model: str,
+        inputs: Mapping[str, Any],
+        options: InferOptions,
+        datatypes: Mapping[str, DataType],
+        placed: PlacedTensors | None = None,
     ) -> Parts:
         """A call of ``ModelInfer``; arguments and errors as ``RequestEncoder.infer``."""
-        entries: list[tuple[str, str, tuple[int, ...]]] = []
+        entries: list[tuple[str, str, tuple[int, ...], RegionRef | None]] = []
         parts: list[bytes | memoryview] = []
         for name, value in inputs.items():
             array, datatype = input_array(name, value, datatypes.get(name))
             data = tensor_bytes(array, datatype)
-            entries.append((name, datatype.wire, array.shape))
-            parts += (field_head(_RAW, len(data)), data)
-        key = (model, options.version, options.outputs, tuple(entries))
+            place = None if placed is None else placed.place(data)
+            entries.append((name, datatype.wire, array.shape, place))
+            if place is None:
+                parts += (field_head(_RAW, len(data)), data)
+        outputs = options.outputs if placed is None or not placed.outputs else tuple(placed.outputs.items())
+        key = (model, options.version, outputs, tuple(entries))
         is_common = not options.request_id and not options.parameters
         start = self._starts.get(key) if is_common else None
         if start is None:
-            start = infer_start(model, entries, options)
+            start = infer_start(model, entries, outputs, options)
             if is_common:
                 self._starts[key] = start
         size = len(start) + sum(map(len, parts))

@@ -7,6 +7,7 @@ from typing import Any
 
 from naiad.client.encode import InferOptions, RequestEncoder
 from naiad.client.protocol import Parts, PlainRequest
+from naiad.client.region import PlacedTensors
 from naiad.client.response import ClientResponseReader, WholeResponse
 from naiad.errors import InvalidArgumentError
 from naiad.tensor.dtypes import DataType
@@ -53,10 +54,15 @@ class HttpProtocol:
         return HttpExchange()
 
     def infer(
-        self, model: str, inputs: Mapping[str, Any], options: InferOptions, datatypes: Mapping[str, DataType]
+        self,
+        model: str,
+        inputs: Mapping[str, Any],
+        options: InferOptions,
+        datatypes: Mapping[str, DataType],
+        placed: PlacedTensors | None = None,
     ) -> Parts:
         """An inference request; errors as ``RequestEncoder.infer``."""
-        return self._encoder.infer(model, inputs, options, datatypes)
+        return self._encoder.infer(model, inputs, options, datatypes, placed)
 
     def stream(
         self, model: str, inputs: Mapping[str, Any], options: InferOptions, datatypes: Mapping[str, DataType]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 from naiad.client.encode import InferOptions
+from naiad.client.region import PlacedTensors
 from naiad.client.result import InferResult
 from naiad.tensor.dtypes import DataType
 
@@ -45,8 +46,8 @@ class ServerResponse(Protocol):
             ResponseError: it is an error.
         """
 
-    def result(self) -> InferResult:
-        """The outputs in it.
+    def result(self, placed: PlacedTensors | None = None) -> InferResult:
+        """The outputs in it, and those that the server has ``placed``.
 
         Raises:
             ResponseError: it has none.
@@ -89,12 +90,18 @@ class ClientProtocol(Protocol):
         """The state of a new connection."""
 
     def infer(
-        self, model: str, inputs: Mapping[str, Any], options: InferOptions, datatypes: Mapping[str, DataType]
+        self,
+        model: str,
+        inputs: Mapping[str, Any],
+        options: InferOptions,
+        datatypes: Mapping[str, DataType],
+        placed: PlacedTensors | None = None,
     ) -> Parts:
         """An inference request.
 
         Args:
             datatypes: of the inputs that are lists.
+            placed: takes the large tensors; None for none.
 
         Raises:
             InvalidArgumentError: an input is no tensor of the protocol.

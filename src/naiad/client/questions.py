@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 
@@ -65,6 +66,29 @@ def unload(model: str, unload_dependents: bool) -> PlainRequest:
     path = f"/v2/repository{model_path(model).removeprefix('/v2')}/unload"
     fields = {"model_name": model, "parameters": {"unload_dependents": {"bool_param": unload_dependents}}}
     return PlainRequest("POST", path, orjson.dumps(body), "RepositoryModelUnload", fields)
+
+
+def register_region(name: str, key: str, byte_size: int) -> PlainRequest:
+    """Register a whole POSIX shared memory object."""
+    path = f"/v2/systemsharedmemory/region/{quote(name, safe='')}/register"
+    body = orjson.dumps({"key": key, "offset": 0, "byte_size": byte_size})
+    fields = {"name": name, "key": key, "byte_size": byte_size}
+    return PlainRequest("POST", path, body, "SystemSharedMemoryRegister", fields)
+
+
+def unregister_region(name: str) -> PlainRequest:
+    """Take the name of a region back."""
+    path = f"/v2/systemsharedmemory/region/{quote(name, safe='')}/unregister"
+    return PlainRequest("POST", path, b"", "SystemSharedMemoryUnregister", {"name": name})
+
+
+REGIONS = PlainRequest("GET", "/v2/systemsharedmemory/status", b"", "SystemSharedMemoryStatus")
+
+
+def region_names(found: Any) -> list[str]:
+    """The names of the regions that a server has, from what it says of them."""
+    # HTTP gives a list, gRPC a map by name.
+    return list(found.get("regions", {})) if isinstance(found, Mapping) else [entry["name"] for entry in found or ()]
 
 
 def routes(model: str) -> PlainRequest:

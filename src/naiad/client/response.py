@@ -11,6 +11,7 @@ import orjson
 from naiad.bounded_dict import BoundedDict
 from naiad.client.errors import ConnectionFailedError, ResponseError
 from naiad.client.protocol import PlainRequest
+from naiad.client.region import PlacedTensors
 from naiad.client.result import InferResult, read_result
 from naiad.wire.http1.chunked import ChunkedDecoder
 
@@ -43,10 +44,10 @@ class WholeResponse(NamedTuple):
         """Whether the connection ends with it."""
         return self.head.closes
 
-    def result(self) -> InferResult:
-        """The outputs in it; errors as ``read_result``."""
+    def result(self, placed: PlacedTensors | None = None) -> InferResult:
+        """The outputs in it; arguments and errors as ``read_result``."""
         header_length = self.head.header_length
-        return read_result(self.body, len(self.body) if header_length is None else header_length)
+        return read_result(self.body, len(self.body) if header_length is None else header_length, placed)
 
     def read(self, question: PlainRequest) -> Any:
         """The body; None for an empty one."""

@@ -10,6 +10,7 @@ import orjson
 
 from naiad.bounded_dict import BoundedDict
 from naiad.client.errors import ResponseError
+from naiad.client.region import PlacedTensors
 from naiad.errors import InvalidArgumentError
 from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import BY_WIRE, DataType
@@ -54,7 +55,7 @@ class InferResult(Mapping[str, Array]):
 
 
 class _Output(NamedTuple):
-    """Where an output lies: ``data`` is its JSON, None for one in the binary part."""
+    """Where an output lies: ``data`` is its JSON, None for one in the binary part. One that is placed is in neither."""
 
     name: str
     datatype: DataType
@@ -62,6 +63,7 @@ class _Output(NamedTuple):
     begin: int
     end: int
     data: Any
+    is_placed: bool
 
 
 class _HttpLayout(NamedTuple):
@@ -77,12 +79,13 @@ class _HttpLayout(NamedTuple):
 _layouts: dict[bytes, _HttpLayout] = BoundedDict(_MAX_HEADERS)
 
 
-def read_result(body: bytes, header_bytes: int) -> InferResult:
+def read_result(body: bytes, header_bytes: int, placed: PlacedTensors | None = None) -> InferResult:
     """The response to an inference request.
 
     Args:
         body: of the response.
         header_bytes: the size of its JSON part.
+        placed: the outputs in a region.
 
     Raises:
         ResponseError: it is none.
@@ -93,9 +96,10 @@ def read_result(body: bytes, header_bytes: int) -> InferResult:
         if layout is None:
             layout = _read_layout(header)
             # Other responses differ in the JSON itself, or are large.
-            if header_bytes < len(body) and header_bytes <= _MAX_HEADER_BYTES and not layout.id:
+            is_fixed = all(output.data is None for output in layout.outputs)
+            if is_fixed and header_bytes <= _MAX_HEADER_BYTES and not layout.id:
                 _layouts[header] = layout
-        outputs = {output.name: _output_array(output, body, header_bytes) for output in layout.outputs}
+        outputs = {output.name: _output_array(output, body, header_bytes, placed) for output in layout.outputs}
     except (ValueError, KeyError, TypeError, AttributeError, InvalidArgumentError) as error:
         raise ResponseError(200, f"the server responded with something else than outputs: {error!r}") from None
     return InferResult(layout.model, layout.version, layout.id, layout.parameters, outputs)
@@ -107,15 +111,21 @@ def _read_layout(header: bytes) -> _HttpLayout:
     at = 0
     for entry in found.get("outputs", ()):
         size = entry.get("parameters", {}).get("binary_data_size")
-        data = entry["data"] if size is None else None
+        data = entry.get("data") if size is None else None
+        is_placed = size is None and "data" not in entry
         end = at + (size or 0)
-        outputs.append(_Output(entry["name"], BY_WIRE[entry["datatype"]], tuple(entry["shape"]), at, end, data))
+        datatype, shape = BY_WIRE[entry["datatype"]], tuple(entry["shape"])
+        outputs.append(_Output(entry["name"], datatype, shape, at, end, data, is_placed))
         at = end
     model, version = found.get("model_name", ""), str(found.get("model_version", ""))
     return _HttpLayout(model, version, found.get("id", ""), found.get("parameters", {}), tuple(outputs))
 
 
-def _output_array(output: _Output, body: bytes, header_bytes: int) -> Array:
+def _output_array(output: _Output, body: bytes, header_bytes: int, placed: PlacedTensors | None) -> Array:
+    if output.is_placed:
+        if placed is None:
+            raise ValueError(f"the output '{output.name}' has no data")
+        return placed.output(output.name, output.datatype, output.shape)
     if output.data is not None:
         return _from_json(output)
     begin, end = header_bytes + output.begin, header_bytes + output.end

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import ssl
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
+from weakref import finalize
 
 from naiad.client import questions
 from naiad.client.address import read_address
-from naiad.client.connection import BlockingConnection
+from naiad.client.connection import BlockingConnection, IdleConnections
 from naiad.client.encode import InferOptions
 from naiad.client.errors import ConnectionFailedError, ResponseError
 from naiad.client.opening import open_protocol
 from naiad.client.protocol import Parts, PlainRequest, ServerResponse
+from naiad.client.region import PlacedTensors
+from naiad.client.region_calls import open_pool, unregister_left
+from naiad.client.region_pool import RegionPool, left_behind
 from naiad.client.result import InferResult
 from naiad.client.retries import RetryBudget, RetryPolicy
 from naiad.errors import NaiadError
@@ -24,6 +29,7 @@ from naiad.tensor.dtypes import DataType
 
 TIMEOUT_S: Final = 60.0
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {}
+Result = TypeVar("Result")
 
 
 class Client:
@@ -35,6 +41,8 @@ class Client:
         timeout_s: how long a call may take in seconds, its retries included.
         retries: how requests are sent again.
         tls: how to encrypt, where the system's certificates do not do.
+        shared_memory: whether large tensors lie in memory that the client shares with the server. None: where the
+            server is at a loopback address and takes it. True: a server that does not take it is an error.
 
     Raises:
         InvalidArgumentError: the address or a header is none.
@@ -48,21 +56,23 @@ class Client:
         timeout_s: float = TIMEOUT_S,
         retries: RetryPolicy | None = None,
         tls: ssl.SSLContext | None = None,
+        shared_memory: bool | None = None,
     ) -> None:
         self._address = read_address(url, tls)
         self._protocol = open_protocol(self._address, headers)
         self._timeout_s = timeout_s
         self._budget = RetryBudget(retries or RetryPolicy())
-        self._idle: list[BlockingConnection] = []
-        self._lock = threading.Lock()
+        self._idle = IdleConnections()
         self._datatypes: dict[tuple[str, str], dict[str, DataType]] = {}
+        self._regions = open_pool(self._address, shared_memory)
+        if self._regions is not None:
+            finalize(self, unregister_left, self._address, self._protocol, self._regions.names)
 
     def close(self) -> None:
-        """Close the connections that carry no request."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        """Unregister all shared memory, and close the connections that carry no request."""
+        if self._regions is not None:
+            self._unregister(self._regions.close(), monotonic() + self._timeout_s)
+        self._idle.close()
 
     def __enter__(self) -> Self:
         return self
@@ -107,9 +117,14 @@ class Client:
         deadline_s = monotonic() + timeout_s
         options = InferOptions(str(version), tuple(outputs), request_id, parameters)
         datatypes = self._datatypes_of(model, options.version) if questions.has_lists(inputs) else {}
+        repeatable = questions.is_repeatable(parameters)
+        if self._regions is not None:
+            once = partial(
+                self._infer_once, self._regions, model, inputs, options, datatypes, deadline_s, timeout_s, repeatable
+            )
+            return self._attempts(once, deadline_s, repeatable=repeatable)
         request = self._protocol.infer(model, inputs, options, datatypes)
-        response = self._call(request, deadline_s, timeout_s, repeatable=questions.is_repeatable(parameters))
-        return response.result()
+        return self._call(request, deadline_s, timeout_s, repeatable=repeatable).result()
 
     def stream(
         self,
@@ -148,12 +163,7 @@ class Client:
         finally:
             # Ends the connection unless all has been read.
             messages.close()
-            self._keep(connection)
-
-    def _keep(self, connection: BlockingConnection) -> None:
-        if connection.is_open:
-            with self._lock:
-                self._idle.append(connection)
+            self._idle.keep(connection)
 
     def _datatypes_of(self, model: str, version: str) -> dict[str, DataType]:
         found = self._datatypes.get((model, version))
@@ -244,11 +254,18 @@ class Client:
 
     def _call(self, request: Parts, deadline_s: float, timeout_s: float, *, repeatable: bool) -> ServerResponse:
         """Send a request, again where that may help."""
+
+        def once() -> ServerResponse:
+            return self._exchange(request, deadline_s, timeout_s, repeatable).checked()
+
+        return self._attempts(once, deadline_s, repeatable=repeatable)
+
+    def _attempts(self, once: Callable[[], Result], deadline_s: float, *, repeatable: bool) -> Result:
         self._budget.requested()
         attempt = 1
         while True:
             try:
-                return self._exchange(request, deadline_s, timeout_s, repeatable).checked()
+                return once()
             except NaiadError as error:
                 if not self._budget.take(attempt, error, repeatable=repeatable):
                     raise
@@ -260,7 +277,7 @@ class Client:
 
     def _exchange(self, request: Parts, deadline_s: float, timeout_s: float, repeatable: bool) -> ServerResponse:
         while True:
-            connection = self._take()
+            connection = self._idle.take()
             if connection is None:
                 connection = BlockingConnection(self._address, self._protocol.exchange(), deadline_s, timeout_s)
             was_used = connection.is_used
@@ -271,9 +288,72 @@ class Client:
                 if not (was_used and repeatable):
                     raise
                 continue
-            self._keep(connection)
+            self._idle.keep(connection)
             return response
 
-    def _take(self) -> BlockingConnection | None:
-        with self._lock:
-            return self._idle.pop() if self._idle else None
+    # Shared memory
+
+    def _infer_once(
+        self,
+        regions: RegionPool,
+        model: str,
+        inputs: Mapping[str, Any],
+        options: InferOptions,
+        datatypes: Mapping[str, DataType],
+        deadline_s: float,
+        timeout_s: float,
+        repeatable: bool,
+    ) -> InferResult:
+        """Send a request whose large tensors lie in a region; without one where there is none."""
+        placed = regions.placed(model, inputs, options, repeatable=repeatable)
+        if placed is not None and self._register(regions, placed, deadline_s, timeout_s):
+            try:
+                with placed:
+                    request = self._protocol.infer(model, inputs, options, datatypes, placed)
+                    response = self._exchange(request, deadline_s, timeout_s, repeatable=False)
+                    result = response.checked().result(placed)
+            except NaiadError as error:
+                if not regions.may_send(error, model, options, repeatable=repeatable):
+                    raise
+            else:
+                regions.note(model, inputs, options, result)
+                return result
+        request = self._protocol.infer(model, inputs, options, datatypes)
+        result = self._exchange(request, deadline_s, timeout_s, repeatable).checked().result()
+        regions.note(model, inputs, options, result)
+        return result
+
+    def _register(self, regions: RegionPool, placed: PlacedTensors, deadline_s: float, timeout_s: float) -> bool:
+        """Let the server know a region; whether it does."""
+        region = placed.region
+        try:
+            self._unregister(regions.take_discarded(), deadline_s)
+            if region.is_registered:
+                return True
+            question = questions.register_region(region.name, region.key, region.byte_size)
+            self._exchange(self._protocol.plain(question), deadline_s, timeout_s, repeatable=True).checked()
+        except NaiadError as error:
+            regions.refused(placed, error)
+            return False
+        except BaseException:
+            regions.discard(region)
+            raise
+        finally:
+            region.unlink()
+        if regions.registered(region):
+            self._unregister_left_behind(deadline_s, timeout_s)
+        return True
+
+    def _unregister_left_behind(self, deadline_s: float, timeout_s: float) -> None:
+        request = self._protocol.plain(questions.REGIONS)
+        with suppress(NaiadError):
+            response = self._exchange(request, deadline_s, timeout_s, repeatable=True).checked()
+            names = questions.region_names(response.read(questions.REGIONS))
+            self._unregister(left_behind(names), deadline_s)
+
+    def _unregister(self, names: Iterable[str], deadline_s: float) -> None:
+        # A server that is gone has no regions either.
+        with suppress(NaiadError):
+            for name in names:
+                request = self._protocol.plain(questions.unregister_region(name))
+                self._exchange(request, deadline_s, self._timeout_s, repeatable=True).checked()

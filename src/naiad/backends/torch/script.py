@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.backends.torch.instance import CallPlan, TorchInstance
@@ -17,12 +17,17 @@ if TYPE_CHECKING:
     from naiad.config.spec import ModelSpec
 
 
+_LARGE_GRAPH: Final = 2000
+"""From so many nodes on the first two requests would each wait some 0.2 s or more for the optimiser."""
+
+
 class ScriptModel(TorchModel):
     """A TorchScript file; every instance has a module of its own unless ENABLE_WEIGHT_SHARING is set."""
 
     def __init__(self, context: BackendContext) -> None:
         self._context = context
         self._plan: CallPlan | None = None
+        self._settles = False
         self._loaded = LoadedModules(lambda device: load_module(context.model, context.model_path, device))
 
     def complete(self, config: Any) -> None:
@@ -37,7 +42,10 @@ class ScriptModel(TorchModel):
         reader = ParameterReader(spec.name, spec.parameters)
         self._loaded.share = reader.boolean("ENABLE_WEIGHT_SHARING", False)
         module = self._loaded.first(device)
-        self._plan = call_plan(spec, read_schema(module), memory_effects(module), reader)
+        graph = module.inlined_graph
+        self._plan = call_plan(spec, read_schema(module), memory_effects(graph), reader)
+        # On a GPU kernels are compiled as well, for graphs of any size.
+        self._settles = device != "cpu" or sum(1 for _ in graph.nodes()) >= _LARGE_GRAPH
 
     def instance(self, device: str | None) -> Instance:
         """An instance with a module of its own, or the shared one."""
@@ -48,9 +56,12 @@ class ScriptModel(TorchModel):
 
     @property
     def settling_runs(self) -> int:
-        """Two: the profiling executor watches the first run and optimises in the second."""
+        """Two: the profiling executor watches the first run and optimises in the second.
+
+        None for a small graph on the processor, where two runs take longer than its optimisation.
+        """
         takes_zeros = self._plan is not None and not self._plan.effects.writes_state and not self._plan.strings
-        return 2 if takes_zeros else 0
+        return 2 if self._settles and takes_zeros else 0
 
     def advice(self) -> str:
         """How to move on from a format that torch has deprecated."""

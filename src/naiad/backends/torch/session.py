@@ -48,9 +48,8 @@ def load_module(model: str, path: Path, device: str | None) -> Any:
     return module
 
 
-def memory_effects(module: Any) -> MemoryEffects:
-    """The effects of ``module.forward``."""
-    graph = module.inlined_graph
+def memory_effects(graph: Any) -> MemoryEffects:
+    """The effects of a ``forward`` with the graph ``module.inlined_graph``."""
     aliases = graph.alias_db()
     # The first input of a method is the module itself.
     state, *inputs = graph.inputs()

@@ -11,13 +11,13 @@ from naiad.perf.settings import TargetSettings
 from naiad.perf.steps import ModelDescription, Step, TensorValue
 from naiad.perf.target.address import Address
 from naiad.perf.target.protocol import TargetError
-from naiad.perf.target.region_calls import region_parameters
 from naiad.shared_memory.region import RegionRef
 from naiad.wire.compression import compress
 from naiad.wire.grpc.messages import prefix
 from naiad.wire.http2 import frames
 from naiad.wire.proto_fields import field, field_head, varint
 from naiad.wire.v2.parameters import parameter_entry
+from naiad.wire.v2.region_parameters import region_parameters
 
 _LEVEL: Final = 6
 _MAX_IDS: Final = 1024

@@ -10,11 +10,11 @@ import orjson
 
 from naiad.perf.steps import ModelDescription, Step, TensorValue
 from naiad.perf.target.protocol import TargetError
-from naiad.perf.target.region_calls import region_parameters
 from naiad.shared_memory.region import RegionRef
 from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import BY_WIRE
 from naiad.wire.compression import compress
+from naiad.wire.v2.region_parameters import region_parameters
 
 _LEVEL: Final = 6
 """The level of zlib that requests are compressed at."""

@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 import orjson
 
-from naiad.shared_memory.region import RegionRef
 from naiad.wire.proto_fields import field, varint
 
 
@@ -83,14 +82,6 @@ class GrpcRegionCalls:
     def unregister(self, kind: str, name: str) -> None:
         """Take a name back."""
         self._call(f"{kind.capitalize()}SharedMemoryUnregister", field(1, name.encode()))
-
-
-def region_parameters(region: RegionRef) -> dict[str, Any]:
-    """The parameters of an input or output that lies in a region."""
-    found: dict[str, Any] = {"shared_memory_region": region.region, "shared_memory_byte_size": region.byte_size}
-    if region.offset:
-        found["shared_memory_offset"] = region.offset
-    return found
 
 
 def _number(number: int, value: int) -> bytes:

@@ -24,6 +24,7 @@ from typing import Any, TextIO
 from naiad.errors import OptionError
 from naiad.options import ServerOptions
 from naiad.request import request_label
+from naiad.telemetry.logs.recent_lines import RecentLines
 from naiad.telemetry.logs.sink import LogSink
 from naiad.telemetry.logs.terminal import format_for_terminal, is_terminal, wants_colours
 
@@ -82,6 +83,7 @@ class ServerLog(logging.Handler):
 
     Attributes:
         settings: the current settings.
+        recent: the last lines.
         when_changed: called with the new settings after every change.
     """
 
@@ -115,6 +117,7 @@ class ServerLog(logging.Handler):
         self._file_sink: LogSink | None = None
         self._restore: list[Callable[[], None]] = []
         self.when_changed: list[Callable[[LogSettings], None]] = []
+        self.recent = RecentLines()
         self.settings = LogSettings()
         self.change(settings)
 
@@ -161,6 +164,7 @@ class ServerLog(logging.Handler):
         except Exception as error:  # whatever an argument raises when it is made a text
             line = f"cannot format the log message {record.msg!r} of {record.pathname}:{record.lineno}: {error}\n"
         sink.write(line)
+        self.recent.append(record.levelno, line)
 
     def _line(self, record: logging.LogRecord, sink: LogSink) -> str:
         log_format = self.settings.log_format

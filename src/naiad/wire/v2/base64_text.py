@@ -25,7 +25,7 @@ def base64_characters(size: int) -> int:
     return -(-size // _BYTES_OF_GROUP) * _GROUP
 
 
-def _codec() -> tuple[Callable[[str], bytes], Callable[[Raw], bytes]]:
+def _codec() -> tuple[Callable[[str | Raw], bytes], Callable[[Raw], bytes]]:
     """What reads and writes base64: the standard library takes a hundred times as long as pybase64."""
     try:
         from pybase64 import b64decode, b64encode
@@ -43,6 +43,13 @@ def encode_base64(raw: Raw) -> bytes:
     return _write(raw)
 
 
+def decode_size(text: Raw, size: int) -> bytes | None:
+    """The ``size`` bytes that a text stands for; None for a text of another length, or that is no base64."""
+    # Before the decoding, which a text of the wrong length need not cost.
+    raw = _decode(text) if len(text) == base64_characters(size) else None
+    return raw if raw is not None and len(raw) == size else None
+
+
 def decode_base64(given: InputHeader) -> bytes:
     """The bytes of an input whose data are base64 text. Those of BYTES are not validated.
 
@@ -52,7 +59,7 @@ def decode_base64(given: InputHeader) -> bytes:
     text = given.base64
     if text is None:
         raise InternalError(f"input '{given.name}' has no base64 text")
-    # Before the decoding, which a text of the wrong length need not cost.
+    # As in ``decode_size``; the length of BYTES does not follow from their shape.
     fits = given.dtype.is_bytes or len(text) == base64_characters(given.elements * given.dtype.itemsize)
     raw = _decode(text) if fits else None
     if raw is None or not (given.dtype.is_bytes or len(raw) == given.elements * given.dtype.itemsize):
@@ -61,7 +68,7 @@ def decode_base64(given: InputHeader) -> bytes:
     return raw
 
 
-def _decode(text: str) -> bytes | None:
+def _decode(text: str | Raw) -> bytes | None:
     """The bytes; None for a text that is no base64."""
     try:
         raw = _read(text)
@@ -72,7 +79,10 @@ def _decode(text: str) -> bytes | None:
         return None
     rest = len(raw) % _BYTES_OF_GROUP
     # The parsers drop bits beyond the last byte, so that several texts would stand for the same bytes.
-    return None if rest and encode_base64(raw[-rest:]).decode() != text[-_GROUP:] else raw
+    if not rest:
+        return raw
+    last = text[-_GROUP:]
+    return raw if encode_base64(raw[-rest:]) == (last.encode() if isinstance(last, str) else bytes(last)) else None
 
 
 def _problem(text: str) -> str:

@@ -16,6 +16,7 @@ from naiad.shared_memory.region import RegionRef
 from naiad.tensor.dtypes import BY_WIRE, DataType
 from naiad.wire.json_text import kind_of as _kind
 from naiad.wire.json_text import load_json
+from naiad.wire.v2.region_parameters import REGION, REGION_OFFSET, REGION_SIZE
 
 MAX_ELEMENTS = 2**63 - 1
 MAX_ENTRIES = 4096
@@ -27,9 +28,6 @@ MAX_DESCRIPTION_BYTES: Final = 1 << 24
 MAX_RANK = 64
 """How many dimensions an array can have."""
 RESERVED_KEY = "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
-REGION: Final = "shared_memory_region"
-REGION_OFFSET: Final = "shared_memory_offset"
-REGION_SIZE: Final = "shared_memory_byte_size"
 ENCODING: Final = "binary_data_encoding"
 """The parameter of a request, an input or an output whose only value, ``BASE64``, stands for base64 text in JSON."""
 BASE64: Final = "base64"

@@ -1,11 +1,12 @@
 """The fast path of a request with all its data in JSON: only the data are parsed.
 
 Callers repeat the text around their data. A request that was parsed and checked in full leaves a template: that text
-and its plan. For the next request with the same text only the lists are parsed and converted to arrays. A request that
-fits no template, or has a wrong value in its lists, is parsed in full, and that parser raises the errors.
+and its plan. For the next request with the same text only the lists are parsed and converted to arrays, and base64 text
+is decoded where it stands. A request that fits no template, or has a wrong value in its data, is parsed in full, and
+that parser raises the errors.
 
 The result is that of parsing the whole: equal text brings a JSON parser to the same state, and any complete value
-leaves it in the same state after the value.
+leaves it in the same state after the value. So do the characters of base64 inside a string.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from naiad.errors import NaiadError
 from naiad.request import Array, memory_of
 from naiad.tensor.dtypes import DataType
 from naiad.wire.json_text import MAX_NESTING
+from naiad.wire.v2.base64_text import decode_size
 from naiad.wire.v2.binary import BinaryPlan
 from naiad.wire.v2.header import InferHeader, InputHeader
 from naiad.wire.v2.json import decode_data
@@ -41,6 +43,10 @@ _DATA_KEY: Final = re.compile(rb'"data"[ \t\r\n]*:[ \t\r\n]*')
 # The possessive repeats never go back, so a long list takes linear time.
 _LIST: Final = re.compile(rb'\[[^"{}]*\]|\[\s*+(?:"(?:[^"\\]|\\.)*+"[\s,]*+)*+\]', re.DOTALL)
 """Lists of numbers and booleans, nested in any way, or a flat list of strings."""
+_OPENING: Final = re.compile(rb'(\{[ \t\r\n]*"b64"[ \t\r\n]*:[ \t\r\n]*)?"')
+"""What stands before base64 text; the group is there where the text is the member of an object."""
+_CLOSING: Final = re.compile(rb'"[ \t\r\n]*\}')
+"""What stands behind it in an object: no second member, which would win over the first."""
 
 # Floats are rounded, and refused where they overflow, just as numpy does it.
 _FORMATS: Final = {
@@ -96,9 +102,9 @@ class Templates:
         # Any other id stands somewhere in the text, which would give each request the same one.
         if request_id != header.id or self._find(body, start)[0] is not None:
             return
-        if any(given.data is None or not given.elements for given in header.inputs):
+        if not all(given.elements and _has_simple_data(given) for given in header.inputs):
             return
-        texts = _split(body, start, len(header.inputs))
+        texts = _split(body, start, header.inputs)
         if texts is None or sum(map(len, texts)) > MAX_PLAN_KEY:
             return
         # Without escapes each member "data" shows as such. There are as many as inputs, and each input has one.
@@ -169,18 +175,25 @@ class _Template:
         """The inputs of a request; None where something in its data is not as usual."""
         inputs = {}
         for (name, read), span in zip(self._readers, spans, strict=True):
-            array = read(body[span])
+            array = read(body, span)
             if array is None:
                 return None
             inputs[name] = array
         return inputs
 
 
-_Reader = Callable[[Body], Array | None]
+_Reader = Callable[[Body, slice], Array | None]
+
+
+def _has_simple_data(given: InputHeader) -> bool:
+    """Whether a reader can read its data: a list, or base64 text of numbers."""
+    return given.data is not None or (given.base64 is not None and not given.dtype.is_bytes)
 
 
 def _reader_of(given: InputHeader) -> _Reader:
-    """The converter of one input's data from their text; it returns None for anything unusual."""
+    """The converter of one input's data from their place in a body; it returns None for anything unusual."""
+    if given.base64 is not None:
+        return _base64(given.dtype, given.shape, given.elements * given.dtype.itemsize)
     letter = _FORMATS.get(given.dtype.wire)
     return _others(given) if letter is None else _numbers(given.dtype, given.shape, f"<{given.elements}{letter}")
 
@@ -188,7 +201,8 @@ def _reader_of(given: InputHeader) -> _Reader:
 def _numbers(dtype: DataType, shape: tuple[int, ...], layout: str) -> _Reader:
     loads, empty, kind, pack_into = orjson.loads, np.empty, dtype.numpy, struct.Struct(layout).pack_into
 
-    def read(text: Body) -> Array | None:
+    def read(body: Body, span: slice) -> Array | None:
+        text = body[span]
         # In JSON without these there is no string, true, null, false or object.
         if b'"' in text or b"u" in text or b"s" in text or b"{" in text:
             return None
@@ -207,6 +221,16 @@ def _numbers(dtype: DataType, shape: tuple[int, ...], layout: str) -> _Reader:
     return read
 
 
+def _base64(dtype: DataType, shape: tuple[int, ...], size: int) -> _Reader:
+    kind = dtype.numpy
+
+    def read(body: Body, span: slice) -> Array | None:
+        raw = decode_size(memoryview(body)[span], size)
+        return None if raw is None else np.ndarray(shape, kind, raw)
+
+    return read
+
+
 def _flat(values: Any) -> list[Any]:
     """The elements of evenly nested lists; ``TypeError`` or ``ValueError`` for others."""
     for _ in range(MAX_NESTING):
@@ -220,9 +244,9 @@ def _others(given: InputHeader) -> _Reader:
     """For booleans and strings, checked as in a request that is read in full, but without an error."""
     name, dtype, shape, elements = given.name, given.dtype, given.shape, given.elements
 
-    def read(text: Body) -> Array | None:
+    def read(body: Body, span: slice) -> Array | None:
         try:
-            values = orjson.loads(text)
+            values = orjson.loads(body[span])
             return (
                 decode_data(InputHeader(name, dtype, shape, elements, values, None)) if type(values) is list else None
             )
@@ -238,16 +262,31 @@ def _cut_id(body: Body) -> tuple[str, int]:
     return ("", 0) if found is None else (found[1].decode("ascii"), found.end())
 
 
-def _split(body: Body, start: int, count: int) -> list[bytes] | None:
-    """The text around the lists of all members "data"; None where there are not ``count``, or one is unusual."""
+def _split(body: Body, start: int, inputs: Sequence[InputHeader]) -> list[bytes] | None:
+    """The text around the data of all members "data"; None where there are not as many as inputs, or one is unusual."""
     texts: list[bytes] = []
     while (key := _DATA_KEY.search(body, start)) is not None:
-        found = _LIST.match(body, key.end()) if len(texts) < count else None
-        if found is None or not _is_json(found[0]):
+        span = _data_at(body, key.end(), inputs[len(texts)]) if len(texts) < len(inputs) else None
+        if span is None:
             return None
-        texts.append(bytes(body[start : key.end()]))
-        start = found.end()
-    return [*texts, bytes(body[start:])] if len(texts) == count else None
+        texts.append(bytes(body[start : span.start]))
+        start = span.stop
+    return [*texts, bytes(body[start:])] if len(texts) == len(inputs) else None
+
+
+def _data_at(body: Body, at: int, given: InputHeader) -> slice | None:
+    """Where the data of an input are whose member begins ``at``: a list, or base64 text without its quotation marks."""
+    if given.base64 is None:
+        found = _LIST.match(body, at)
+        return slice(at, found.end()) if found is not None and _is_json(found[0]) else None
+    opening = _OPENING.match(body, at)
+    if opening is None:
+        return None
+    span = slice(opening.end(), opening.end() + len(given.base64))
+    # Escapes would make the text in the body longer than the one that was parsed.
+    if body[span] != given.base64.encode() or (opening[1] and not _CLOSING.match(body, span.stop)):
+        return None
+    return span
 
 
 def _is_json(text: Body) -> bool:

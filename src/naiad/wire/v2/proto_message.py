@@ -16,9 +16,6 @@ from naiad.shared_memory.region import RegionRef
 from naiad.tensor.dtypes import BY_WIRE, DataType
 from naiad.wire.v2.contents import TypedContents, find_contents
 from naiad.wire.v2.header import (
-    REGION,
-    REGION_OFFSET,
-    REGION_SIZE,
     InferHeader,
     InputHeader,
     OutputHeader,
@@ -27,6 +24,7 @@ from naiad.wire.v2.header import (
     check_sequence_name,
     count_elements,
 )
+from naiad.wire.v2.region_parameters import REGION, REGION_OFFSET, REGION_SIZE
 
 EMPTY_FINAL: Final = "triton_enable_empty_final_response"
 INVALID: Final = DataType("<invalid>", "TYPE_INVALID", np.dtype(np.void), 1)

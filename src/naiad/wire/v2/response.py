@@ -57,21 +57,23 @@ def encode_response(
         BackendError: a parameter cannot.
     """
     tensors: list[Raw] = []
-    pieces: list[bytes] = []
-    for output in outputs:
-        text = output_head(output.name, output.dtype, output.array.shape)
+    # Joined once: data of an output are copied no more often than that.
+    pieces = [response_opening(request_id), model_head(model, version, parameters)]
+    for number, output in enumerate(outputs):
+        pieces.append(b"," if number else b"")
+        pieces.append(output_head(output.name, output.dtype, output.array.shape))
         if output.placed:
-            pieces.append(text + b"}")
+            pieces.append(b"}")
         elif output.binary:
             raw = tensor_bytes(output.array, output.dtype)
             tensors.append(raw)
-            pieces.append(b'%s,"parameters":{"binary_data_size":%d}}' % (text, len(raw)))
+            pieces.append(b',"parameters":{"binary_data_size":%d}}' % len(raw))
         elif output.base64:
-            pieces.append(b'%s,"data":{"b64":"%s"}}' % (text, encode_base64(tensor_bytes(output.array, output.dtype))))
+            pieces += (b',"data":{"b64":"', encode_base64(tensor_bytes(output.array, output.dtype)), b'"}}')
         else:
-            pieces.append(b'%s,"data":%s}' % (text, encode_data(output.array, output.dtype, output.name)))
-    json = b"%s%s%s]}" % (response_opening(request_id), model_head(model, version, parameters), b",".join(pieces))
-    return EncodedResponse(json, tensors, bool(tensors))
+            pieces += (b',"data":', encode_data(output.array, output.dtype, output.name), b"}")
+    pieces.append(b"]}")
+    return EncodedResponse(b"".join(pieces), tensors, bool(tensors))
 
 
 def response_opening(request_id: str) -> bytes:

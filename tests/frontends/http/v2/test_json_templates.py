@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -150,6 +151,66 @@ def test_the_same_request_leaves_one_template() -> None:
     assert len(sizes) == 1
 
 
+# Base64 text
+
+ENCODED = {"parameters": {"binary_data_encoding": "base64"}}
+
+
+def base64_of(dtype: DataType, *values: int) -> str:
+    return base64.b64encode(np.array(values).astype(dtype.numpy).tobytes()).decode()
+
+
+@pytest.mark.parametrize("is_object", [True, False])
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("dtype", [t for t in DATATYPES if not t.is_bytes], ids=lambda t: t.wire)
+def test_new_base64_text_in_the_same_text(dtype: DataType, layout: dict[str, Any], is_object: bool) -> None:
+    def body(request_id: str, data: str) -> bytes:
+        given = entry(0, dtype, [3], {"b64": data} if is_object else data)
+        return text({"id": request_id, "inputs": [given if is_object else given | ENCODED], **ENCODED}, layout)
+
+    right = base64_of(dtype, 0, 1, 1)
+    known = learned(reader(dtype), body("a", base64_of(dtype, 1, 0, 1)))
+    assert is_recalled(known, body("a", right))
+    assert is_recalled(known, body("another", right))
+    wrong = ("", base64_of(dtype, 1, 0), "*" + right[1:], right[:-1] + "\u00e9", right[:-1] + '"', right[:-1] + "\\")
+    assert not any(is_recalled(known, body("a", data)) for data in wrong)
+
+
+def test_base64_text_beside_numbers() -> None:
+    dtype = BY_WIRE["FP32"]
+
+    def body(first: Any, second: Any) -> bytes:
+        return text({"inputs": [entry(0, dtype, [2], first), entry(1, dtype, [2], second)]})
+
+    known = learned(reader(dtype, dtype), body({"b64": base64_of(dtype, 1, 2)}, [3, 4]))
+    assert is_recalled(known, body({"b64": base64_of(dtype, 5, 6)}, [7, 8]))
+    assert not is_recalled(known, body([3, 4], {"b64": base64_of(dtype, 1, 2)}))
+    learned(known, body([3, 4], {"b64": base64_of(dtype, 1, 2)}))
+    assert is_recalled(known, body([7, 8], {"b64": base64_of(dtype, 5, 6)}))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"b64":"@","b64":"@"}',
+        b'{"b64":"@", "b64":"@"}',
+        b'{"\\u0062\\u0036\\u0034":"@"}',
+        b'{"b64":"\\u0041AAAAAAAAAA="}',
+    ],
+)
+def test_no_template_is_made_of_unusual_base64(data: bytes) -> None:
+    dtype = BY_WIRE["FP32"]
+
+    def body(first: str, second: str) -> bytes:
+        given = data.replace(b"@", first.encode(), 1).replace(b"@", second.encode(), 1)
+        return b'{"inputs":[{"name":"I0","datatype":"FP32","shape":[2],"data":%s}]}' % given
+
+    same = base64_of(dtype, 1, 2)
+    known = learned(reader(dtype), body(same, same))
+    assert not is_recalled(known, body(same, same))
+    assert not is_recalled(known, body(base64_of(dtype, 3, 4), same))
+
+
 # What must not be
 
 
@@ -232,6 +293,12 @@ def pairs(draw: st.DrawFn) -> tuple[RequestReader, bytes, bytes]:
         {**given, "data": draw(values_of(d, n) | st.lists(_numbers, min_size=n, max_size=n) | _anything)}
         for given, d, n in zip(good, dtypes, sizes, strict=True)
     ]
+    for first, second, dtype, size in zip(good, some, dtypes, sizes, strict=True):
+        if not dtype.is_bytes and draw(st.booleans()):
+            first["data"] = {"b64": base64_of(dtype, *range(size))}
+            second["data"] = draw(
+                st.just({"b64": base64_of(dtype, *[1] * size)}) | st.just({"b64": "AAA="}) | _anything
+            )
     return reader(*dtypes), text({**root, "inputs": good}, layout), text({**root, "inputs": some}, layout)
 
 

@@ -29,15 +29,13 @@ from naiad.wire.v2.generate import encode_generated
 from naiad.wire.v2.generate_packed import pack_generate
 from naiad.wire.v2.header import (
     ENCODING,
-    REGION,
-    REGION_OFFSET,
-    REGION_SIZE,
     InferHeader,
     InputHeader,
     check_description,
     header_of,
 )
 from naiad.wire.v2.json import decode_data
+from naiad.wire.v2.region_parameters import REGION, REGION_OFFSET, REGION_SIZE
 from naiad.wire.v2.response import OutputPart, encode_response, tensor_bytes
 
 FRAME: Final = struct.Struct("<IIQ")

@@ -15,7 +15,13 @@ import orjson
 
 from naiad.errors import CancelledError, NaiadError
 from naiad.execution.model.interface import ServingModel
-from naiad.frontends.http.json_worker.pool import LARGE_OUTPUT_BYTES, MANY_VALUES_BYTES, is_large_json, weight_in_json
+from naiad.frontends.http.json_worker.pool import (
+    LARGE_JSON_BYTES,
+    LARGE_OUTPUT_BYTES,
+    MANY_VALUES_BYTES,
+    is_large_json,
+    weight_in_json,
+)
 from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import JSON, TEXT, handler_failed, send_error
 from naiad.frontends.http.v2.body_parts import LENGTH_HEADER
@@ -279,6 +285,9 @@ class HttpInferHandler:
         # Before any parsing: a request without room must cost little.
         model.check_room(len(body))
         is_json_alone = size is None or size == len(body)
+        if is_json_alone and isinstance(body, memoryview) and len(body) < LARGE_JSON_BYTES:
+            # Copied once for all that searches it. A worker gets a longer one as it is.
+            body = bytes(body)
         if is_json_alone and is_large_json(body):
             self._read_later(exchange, model, body, size, received_ns, added)
             return None
