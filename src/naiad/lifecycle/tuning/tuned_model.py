@@ -11,7 +11,7 @@ from naiad.scheduling.tuning.controller import TuningController, TuningDecision
 from naiad.scheduling.tuning.sample import TuningSample
 from naiad.scheduling.tuning.setup import SetupLimits, TunedSetup
 from naiad.telemetry.metrics.latencies import NO_DISTRIBUTIONS, Latencies
-from naiad.telemetry.metrics.recent import RecentLatencies
+from naiad.telemetry.metrics.latency_counts import LatencyCounts
 
 _NS = 1e9
 
@@ -43,11 +43,11 @@ class TunedModel:
         """Follow a version from its first request on, in the present setup."""
         self.model = model
         latencies = model.statistics.latencies
-        if latencies is None:
+        if not isinstance(latencies, Latencies):
             latencies = Latencies(NO_DISTRIBUTIONS, {}, model.spec.decoupled)
             model.keep_latencies(latencies)
         self._latencies = latencies
-        self._recent = latencies.recent = RecentLatencies(self.objective.limit_ns / 1e3)
+        self._taken = latencies.counts = LatencyCounts(self.objective.limit_ns / 1e3)
         self.batch_by(self.applied)
         self.skip()
 
@@ -64,7 +64,7 @@ class TunedModel:
     def skip(self) -> None:
         """Leave out what happened up to now."""
         self._latencies.settle()
-        self._recent.take()
+        self._taken.take()
         self._read()
 
     def _read(self) -> None:
@@ -80,7 +80,7 @@ class TunedModel:
     def sample(self, seconds: float) -> TuningSample:
         """What happened in the ``seconds`` since the last call."""
         self._latencies.settle()
-        counts, late = self._recent.take()
+        counts, late = self._taken.take()
         (count, ns), rows, batches = self._success, self._rows, self._batches
         self._read()
         ran = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from naiad.telemetry.metrics.quantiles import Counts, Values, counts_of, no_counts
 
 
-class RecentLatencies:
+class LatencyCounts:
     """Counts latencies until they are taken. Belongs to the event loop.
 
     Args:
