@@ -28,7 +28,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "shared_memory": ("gpus", "tensor"),
     "request": ("shared_memory", "tensor"),
     "gpus": (),
-    "config": ("gpus.usable", "tensor"),
+    "config": ("gpus.usable", "options.latency_objective", "tensor"),
     "binding": ("tensor",),
     "wire": (),
     "wire.http1": ("wire.compression", "worker.ipc.buffer_pool"),
@@ -45,6 +45,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "scheduling.sequence": ("config.spec", "request", "scheduling.batcher", "scheduling.queue"),
     "scheduling.ensemble": ("config",),
     "scheduling.traffic": (),
+    "scheduling.tuning": ("telemetry.metrics",),
     "cache": ("config.spec", "options", "request", "telemetry.metrics", "tensor"),
     "backend_api": ("config.spec", "processes"),
     "execution.model_directory": ("config.spec", "request", "tensor"),
@@ -126,6 +127,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("lifecycle.loading", "lifecycle.naming", "lifecycle.state", "repository.local", "scheduling.ensemble"),
         "telemetry.metrics",
     ),
+    "lifecycle.tuning": (
+        *("config", "execution.model", "lifecycle.state", "options.latency_objective", "scheduling.tuning"),
+        "telemetry.metrics",
+    ),
     "lifecycle": ("config", "lifecycle", "options", "repository", "telemetry.metrics"),
     "engine": (
         *("config", "execution.model", "execution.model_directory", "lifecycle", "repository.local", "request"),
@@ -169,8 +174,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("shared_memory", "telemetry.logs", "wire.grpc", "wire.proto_fields", "wire.v2"),
     ),
     "frontends.metrics": (
-        *("config.spec", "engine", "frontends.http.server", "gpus", "lifecycle.memory", "telemetry.metrics"),
-        "wire.http1",
+        *("config.spec", "engine", "frontends.http.server", "gpus", "lifecycle.memory", "lifecycle.tuning"),
+        *("telemetry.metrics", "wire.http1"),
     ),
     "server": (
         *("backend_api", "cache", "config", "engine", "execution.model", "frontends", "gpus", "lifecycle"),
@@ -232,8 +237,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "perf.options": ("options", "perf.load_mode", "perf.settings", "perf.steps"),
     # It measures with perf, and embeds a server as perf does. What searches and ranks knows no server.
     "analyze": ("analyze", "config.export", "config.messages", "config.parsing.suggest", "perf", "server.embedded"),
-    "analyze.rank": ("analyze.measurement", "analyze.settings.goal"),
-    "analyze.search": ("analyze.errors", "analyze.measurement", "analyze.space", "analyze.trial"),
+    "analyze.rank": ("analyze.measurement", "analyze.settings.goal", "scheduling.tuning"),
+    "analyze.search": (
+        *("analyze.errors", "analyze.measurement", "analyze.space", "analyze.trial", "scheduling.tuning"),
+    ),
     "analyze.settings": (
         *("analyze.errors", "analyze.measurement", "config.messages", "config.parsing.suggest", "perf.options"),
     ),

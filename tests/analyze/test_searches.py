@@ -20,8 +20,6 @@ from naiad.analyze.settings.goal import Constraint, Goal
 from support.recorded_measurements import NAMES, RecordedSource
 
 STARTS = (0, 1, 2)
-# The best of two_devices is one of five that are within the noise of one another; the search stops at another one.
-WITHIN = {name: 0.85 if name == "two_devices" else 0.92 if name == "one_device" else 0.95 for name in NAMES}
 
 
 def searched(source: RecordedSource, search: Search, profile: ModelProfile) -> ModelProfile:
@@ -65,7 +63,7 @@ def test_a_fifth_of_the_measurements_finds_the_best(name: str) -> None:
         searched(source, halving(source.space, profile.judge.utility), profile)
         assert source.count <= source.space.size / 5
         found.append(choice(source, profile))
-    assert median(found) >= WITHIN[name], found
+    assert median(found) >= 0.95, found
 
 
 def test_brute_force_measures_everything() -> None:

@@ -47,6 +47,7 @@ from . import (
     python_start,
     queue_curve,
     reload,
+    slo,
     start,
     tail,
 )
@@ -107,6 +108,7 @@ CASES: Mapping[str, Case] = {
     "reload": reload.measure,
     "load_beside": load_beside.measure,
     "load_rounds": load_rounds.measure,
+    "slo": slo.measure_slo,
     "field_linear": linear.linear,
     "field_inception": inception.inception_like,
     "field_east": east.east_like,

@@ -28,6 +28,7 @@ from naiad.errors import BackendUnavailableError, ConfigError, NaiadError, Optio
 from naiad.explain.origins import baseline, of_file, of_server
 from naiad.explain.report import as_json, as_text, below, field_names, not_set
 from naiad.explain.rows import FieldRow, rows
+from naiad.explain.tuned import tuned_rows
 from naiad.gpus.access import GpuAccess
 from naiad.lifecycle.loading.load_version import LoadSettings, start_backend
 from naiad.options import ServerOptions, parse_check
@@ -120,7 +121,7 @@ def _of_server(own: argparse.Namespace) -> tuple[list[FieldRow], list[str]]:
         config, written = _message(address, found["completed"]), _message(address, found["written"])
         file = found.get("file")
         read = ReadConfig(written, Origin(None if file is None else Path(file), found["lines"]))
-        return rows(config, baseline(written, config), of_file(read)), []
+        return [*rows(config, baseline(written, config), of_file(read)), *tuned_rows(found.get("tuned"))], []
     try:
         config = _message(address, _object_at(address))
     except urllib.error.HTTPError as error:

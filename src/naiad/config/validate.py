@@ -12,6 +12,7 @@ from naiad.config.rules import (
     ensemble,
     general,
     instances,
+    latency_objective,
     memory,
     metrics,
     parameters,
@@ -51,6 +52,7 @@ def validate(
         *tensors.violations(config),
         *routes.violations(config),
         *memory.violations(config),
+        *latency_objective.violations(config),
         *parameters.violations(config),
     ]
     return [

@@ -23,6 +23,7 @@ from naiad.lifecycle.state.load_errors import NoVersionError
 from naiad.lifecycle.state.model_requests import Done
 from naiad.lifecycle.state.model_table import ModelEntry, VersionEntry
 from naiad.lifecycle.state.states import ModelState
+from naiad.lifecycle.tuning.tuner import ModelTuner
 from naiad.repository.local.namespaces import namespace_of, short_name
 from naiad.repository.local.overrides import Overrides
 from naiad.shared_memory.registry import RegionRegistry
@@ -55,11 +56,15 @@ _MAX_VERSION = 2**63 - 1
 
 
 class WrittenConfig(NamedTuple):
-    """The completed configuration message of a version, and the configuration that it was completed from."""
+    """The completed configuration message of a version, and the configuration that it was completed from.
+
+    ``tuned`` says how the version was tuned since then; None where it is not.
+    """
 
     version: int
     completed: Any
     read: ReadConfig
+    tuned: dict[str, Any] | None = None
 
 
 class ModelObserver(Protocol):
@@ -90,6 +95,7 @@ class Engine:
         demand: loads models for requests; None when requests do not load models.
         memory: the memory of each model.
         slow: the slow requests; None where they are not recorded.
+        tuner: tunes the models that have a latency objective.
     """
 
     def __init__(
@@ -102,8 +108,10 @@ class Engine:
         regions: RegionRegistry | None = None,
         latencies: LatencySettings | None = None,
         slow: SlowRequests | None = None,
+        tuner: ModelTuner | None = None,
     ) -> None:
         self.slow = slow
+        self.tuner = tuner or ModelTuner(manager, None, 1)
         self._latencies = latencies or NO_DISTRIBUTIONS
         self.log = log or ServerLog(LogSettings())
         self.regions = regions or RegionRegistry()
@@ -129,6 +137,7 @@ class Engine:
 
     def on_unloading(self, model: ServingModel) -> None:
         """Have every follower forget a model that is being unloaded."""
+        self.tuner.forget(model)
         for follower in list(self._followers):
             follower.forget(model)
 
@@ -159,16 +168,17 @@ class Engine:
 
     def _trace_all(self) -> None:
         for model in self.loaded_models():
-            self.on_serving(model)
+            model.trace_with(self._tracing.sampler(model.name))
 
     def on_serving(self, model: LoadedVersion) -> None:
-        """Trace a version as the settings say now, and measure it. Called before its first request."""
+        """Trace a version as the settings say now, measure it, and tune it. Called before its first request."""
         if self._latencies.is_on and model.statistics.latencies is None:
             spec = model.spec
             model.keep_latencies(Latencies(self._latencies, spec.buckets, spec.decoupled))
         if self.slow is not None:
             self.slow.watch.start()
             model.record_slow(self.slow)
+        self.tuner.follow(model)
         model.trace_with(self._tracing.sampler(model.name))
 
     def watch_latencies(self) -> None:
@@ -425,7 +435,8 @@ class Engine:
         found = self._version_of(entry, name, version and str(self._version_named(name, version)))
         if entry is None or entry.read is None:
             raise UnavailableError(f"model '{name}' is loading: its configuration as written is not known yet")
-        return WrittenConfig(found.version, found.config, entry.read)
+        tuned = None if found.model is None else self.tuner.of(found.model)
+        return WrittenConfig(found.version, found.config, entry.read, None if tuned is None else tuned.as_json())
 
     def index(self, ready_only: bool) -> list[dict[str, str]]:
         """The repository index: every model and version, by name, with state and reason.

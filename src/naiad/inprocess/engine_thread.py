@@ -138,6 +138,7 @@ class EngineThread:
             if self._polling is not None:
                 await self._polling.stop()
             drained = await asyncio.gather(*(listener.drain(timeout_s) for listener in self._listeners))
+            parts.engine.tuner.close()
             unloaded = await parts.manager.unload_all(max(0.1, deadline - monotonic()))
             return all(drained) and unloaded
         finally:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from naiad.config.source import ModelSource
 from naiad.errors import InternalError, NaiadError, StoreError, UnavailableError
 from naiad.lifecycle.ensembles.dependencies import Ensembles, MissingMemberError
+from naiad.lifecycle.loading.config_change import ConfigChange, changeable, changed
 from naiad.lifecycle.loading.config_diff import only_groups_differ, unchanged_versions
 from naiad.lifecycle.loading.instance_group_update import InstanceGroupUpdate
 from naiad.lifecycle.loading.load_version import LoadSettings
@@ -311,6 +312,25 @@ class ModelManager:
                 entry = self.entries.get(name)
                 return before is None and entry is not None and entry.serving is not None
             return True
+
+    async def change_config(self, key: str, change: ConfigChange) -> None:
+        """Serve a loaded model with another configuration, in any mode. It stays as it is when that fails.
+
+        Nothing is evicted for it: a model that serves well does not push others out.
+
+        Raises:
+            UnavailableError: the model does not serve, or its files are not those that it was loaded from.
+            TooLargeError: ``--model-memory-budget`` has no room for it beside the other models.
+            NaiadError: as ``load_model``.
+        """
+        async with self._operations.turn(key, is_requested=False) as operation:
+            entry = changeable(self.entries.get(key), key)
+            find = partial(self._settings.finder.find, self._catalog, key, NO_OVERRIDES, entry.files)
+            found = await self._find(key, in_thread(find))
+            async with self._trying(entry, found):
+                found = changed(entry, found, change)
+                self.memory.check_spare(entry, await self._in_place.growth(entry, found))
+                await self._take_up(entry, found, operation)
 
     @asynccontextmanager
     async def _trying(self, entry: ModelEntry, found: Candidate) -> AsyncIterator[ModelEntry]:

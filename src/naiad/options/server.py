@@ -41,6 +41,7 @@ from naiad.options.kinds import (
     choice,
     integer,
 )
+from naiad.options.latency_objective import LATENCY_OBJECTIVE
 from naiad.options.metrics_config import COUNTERS, METRICS_SETTING, MetricsSetting, MetricsValue
 from naiad.options.option import Group, Option, declare
 from naiad.options.origin import ORIGIN
@@ -584,6 +585,14 @@ class ServerOptions:
         repeatable=True,
     )
 
+    slo: str = declare(
+        Group.BACKEND,
+        LATENCY_OBJECTIVE,
+        "",
+        "Tune models while they serve, for the most throughput at which this share of their requests is within this "
+        "time, as in p99=20ms; ,instances=N behind it is the most instances of a model. A model's parameter slo goes "
+        "first.",
+    )
     slow_requests: int = declare(
         Group.TRACING,
         integer(0, 10_000),

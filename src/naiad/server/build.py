@@ -31,7 +31,9 @@ from naiad.gpus.figures import GpuFigures
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.memory.budget import MemorySettings
+from naiad.lifecycle.tuning.tuner import ModelTuner
 from naiad.options import ServerOptions
+from naiad.options.latency_objective import read_objective
 from naiad.options.metrics_config import HISTOGRAMS, QUANTILES, SUMMARIES
 from naiad.repository.agents.agents import AgentDirectory
 from naiad.repository.agents.mirror import AgentMirror
@@ -123,6 +125,7 @@ class Parts:
         if self.gpu_figures is not None:
             self.gpu_figures.stop()
         self.reloader.close()
+        self.engine.tuner.close()
         if self.engine.slow is not None:
             self.engine.slow.watch.close()
         self.regions.close()
@@ -154,14 +157,16 @@ def build(options: ServerOptions, log: ServerLog, own_backends: OwnBackends = NO
     )
     agent_mirror = AgentMirror(options.model_repository_mirror, options.model_repository_mirror_size)
     tracing = Tracing.from_options(options)
+    settings = _load_settings(options, cache, budget, own_backends, agent_mirror)
     manager = ModelManager(
-        _load_settings(options, cache, budget, own_backends, agent_mirror),
+        settings,
         options.model_load_thread_count,
         catalog,
         options.model_control_mode == "explicit",
         MemorySettings(options.model_memory_budget, options.model_idle_unload_secs, options.load_on_demand_secs),
     )
     regions = RegionRegistry(options.allow_client_shm)
+    objective = read_objective(options.slo) if options.slo else None
     return Parts(
         options=options,
         log=log,
@@ -175,7 +180,15 @@ def build(options: ServerOptions, log: ServerLog, own_backends: OwnBackends = NO
         regions=regions,
         tracing=tracing,
         engine=Engine(
-            manager, options.id, options.strict_readiness, log, tracing, regions, _latencies(options), _slow(options)
+            manager,
+            options.id,
+            options.strict_readiness,
+            log,
+            tracing,
+            regions,
+            _latencies(options),
+            _slow(options),
+            ModelTuner(manager, objective, settings.usable_cores),
         ),
         reloader=FileReloader(reloaded_paths(options)),
         gates=gates(options),

@@ -53,6 +53,7 @@ class EmbeddedServer:
 
     async def close(self) -> None:
         """Unload all models and release what they hold."""
+        self._parts.engine.tuner.close()
         await self._parts.manager.unload_all(UNLOAD_S)
         self._parts.close()
         gc.unfreeze()

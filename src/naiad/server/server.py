@@ -149,6 +149,8 @@ class ServingProcess:
 
     async def _shut_down(self) -> int:
         deadline = monotonic() + self._options.exit_timeout_secs
+        # Before the models drain: none is changed any more.
+        self._engine.tuner.close()
         drained = await self._drain_listeners()
         # One deadline for both: what draining has used, the unloads do not have.
         unloaded = await self._manager.unload_all(max(0.0, deadline - monotonic()))

@@ -221,3 +221,32 @@ def test_an_arrival_that_completes_a_preferred_size_ends_the_wait(waiting: int) 
     assert queue.take(1).batch == []
     push(queue, *[1] * (4 - waiting), at_ns=2)
     assert len(rows_taken(queue, 3)) == 4
+
+
+def test_a_lower_limit_applies_to_what_waits() -> None:
+    queue = batcher(preferred=(4, 8), delay_us=100)
+    push(queue, 1, 1, 1)
+    assert rows_taken(queue) == []
+    queue.limit(2, 100 * US)
+    assert rows_taken(queue) == [1, 1]
+    # One more than the limit still runs, alone.
+    push(queue, 3)
+    assert rows_taken(queue, 100 * US) == [1]
+    assert rows_taken(queue, 100 * US) == [3]
+
+
+def test_a_limit_that_is_raised_again_has_the_preferred_sizes_back() -> None:
+    queue = batcher(preferred=(4,), max_rows=8)
+    queue.limit(2, 0)
+    queue.limit(8, 100 * US)
+    push(queue, 1, 1, 1, 1, 1)
+    assert rows_taken(queue) == [1, 1, 1, 1]
+    assert rows_taken(queue) == []
+
+
+def test_without_a_delay_what_waits_goes() -> None:
+    queue = batcher(delay_us=100)
+    push(queue, 1)
+    assert rows_taken(queue) == []
+    queue.limit(8, 0)
+    assert rows_taken(queue) == [1]

@@ -5,14 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from naiad.analyze.measurement import HIGHER_IS_BETTER, Measurement
 from naiad.analyze.settings.goal import Constraint, Goal
-
-_PENALTY: Final = 2.0
-"""How much worse a configuration counts that breaks a limit, for each doubling beyond it: in logarithms."""
-_BROKEN: Final = 0.05
+from naiad.scheduling.tuning.score import excess, shortfall
 
 
 @dataclass(slots=True)
@@ -80,7 +76,5 @@ def _excess(measured: Measurement, limit: Constraint, place: int) -> float:
     if value is None or value <= 0:
         return 0.0
     if limit.most is not None and value > limit.most:
-        return _BROKEN + _PENALTY * math.log(value / max(limit.most, 1e-9))
-    if limit.least is not None and value < limit.least:
-        return _BROKEN + _PENALTY * math.log(limit.least / value)
-    return 0.0
+        return excess(value, limit.most)
+    return 0.0 if limit.least is None else shortfall(value, limit.least)

@@ -1,8 +1,8 @@
 """Naiad's own search: short measurements of few configurations, then longer ones of those that do best.
 
-Short windows are noisy, so most measurements only say where to look: they are spread over the space,
-and then put where a regression expects the most. The better half of them is measured again with windows of twice the
-length, the better half of those with twice that, and so on (successive halving).
+Short windows are noisy, so most measurements only say where to look: they are spread over the space, and then put where
+a regression expects the most, other numbers of instances of the best first. The better half of them is measured again
+with windows of twice the length, the better half of those with twice that, and so on (successive halving).
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from typing import Final
 import numpy as np
 
 from naiad.analyze.measurement import Measurement
-from naiad.analyze.search.regression import Floats, Regression, coordinates, expected_improvement
+from naiad.analyze.search.coordinates import coordinates
 from naiad.analyze.search.search import MeasurementRequest, Search, Utility
+from naiad.analyze.space.knobs import Knob
 from naiad.analyze.space.space import Point, Space
+from naiad.scheduling.tuning.regression import Floats, Regression, expected_improvement
 
 _MOST_POINTS: Final = 4096
 """Of larger spaces so many points are looked at, chosen at random."""
@@ -160,6 +162,26 @@ class _HalvingRun:
         weights = np.array([float(sum(self._samples[place].weights)) for place in places])
         return Regression(self._at[places], values, weights, self._owners)
 
+    def _other_instances(self, best: int, means: Floats, deviations: Floats) -> int | None:
+        """The best point with another number of instances, if that may be better still.
+
+        Instances share cores, devices and locks, so that the throughput over their number has steps and peaks. The
+        regression is smooth, and sure of what lies between two numbers that were measured.
+        """
+        seen = set(self._seen())
+        knobs = [dimension.knob for dimension in self._space.dimensions]
+        found = [
+            place
+            for place, point in enumerate(self._points)
+            if place not in seen
+            and means[place] + deviations[place] >= means[best]
+            and all(
+                mine == other or knob is Knob.INSTANCES
+                for knob, mine, other in zip(knobs, point, self._points[best], strict=True)
+            )
+        ]
+        return max(found, key=lambda place: float(means[place] + deviations[place]), default=None)
+
     def _seen(self) -> list[int]:
         return [*self._samples, *self._failed]
 
@@ -173,8 +195,10 @@ class _HalvingRun:
 
     def _most_promising(self) -> int | None:
         means, deviations = self._regression().predict(self._at)
-        best = max(means[place] for place in self._samples)
-        gains = expected_improvement(means, deviations, float(best))
+        best = max(self._samples, key=lambda place: float(means[place]))
+        if (other := self._other_instances(best, means, deviations)) is not None:
+            return other
+        gains = expected_improvement(means, deviations, float(means[best]))
         gains[self._seen()] = -1.0
         place = int(np.argmax(gains))
         return place if gains[place] > _ENOUGH / 40 else None

@@ -17,6 +17,7 @@ PARAMETERS = (
     KnownParameter("batch_error", 'whether a failed batch is run again in parts: "split" or "fail"'),
     KnownParameter("batching.*", "how unequal requests are padded, by tensor"),
     KnownParameter("route.*", "aliases of versions, shares of traffic and shadow versions"),
+    KnownParameter("slo", 'tunes the model while it serves, as in "p99=20ms"; "off" with --slo'),
     KnownParameter("memory.pinned", "whether the model stays loaded when memory is short"),
     KnownParameter("memory.bytes", "the memory of the loaded model in bytes"),
 )

@@ -63,6 +63,10 @@ class Dispatcher:
         self.notes_batches = False
         self._timer: LoopTimer | None = None
 
+    def await_callers(self, awaits_callers: Callable[[list[Batch]], bool] | None) -> None:
+        """Decide by ``awaits_callers`` from now on; as the argument of that name."""
+        self._awaits_callers = awaits_callers
+
     # Instances that come and go
 
     def begin(self, places: Mapping[ModelInstance, InstancePosition]) -> None:

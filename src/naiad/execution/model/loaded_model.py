@@ -258,7 +258,14 @@ class LoadedModel:
         """Why instances cannot work, "" when all can."""
         return self._set.problem
 
-    # Other instance groups while it serves
+    # Other batches, and other instance groups, while it serves
+
+    def limit_batches(self, max_rows: int, max_queue_delay_ns: int) -> None:
+        """Make batches of at most ``max_rows`` rows from now on, whose requests wait at most for the delay.
+
+        ``spec`` stays as configured. Without effect on a model without dynamic batching.
+        """
+        self._scheduler.limit_batches(max_rows, max_queue_delay_ns)
 
     def regroup(self, spec: ModelSpec, config: Any, warmup: Warmup) -> GroupChange[ModelInstance]:
         """Create the instances that the groups of ``spec`` lack; they do not serve yet.

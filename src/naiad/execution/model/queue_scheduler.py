@@ -20,7 +20,7 @@ from naiad.execution.model.queue_timeout import WaitingTime
 from naiad.execution.model.rate_limits import RateLimits
 from naiad.execution.model.responder import ModelResponder
 from naiad.request import Array, InferRequest
-from naiad.scheduling.batcher.dynamic import Batcher, DynamicBatcher, SingleBatcher
+from naiad.scheduling.batcher.dynamic import DynamicBatcher, SingleBatcher
 from naiad.scheduling.batcher.limited import BatchLimit, ByteLimit, LimitedBatcher
 from naiad.scheduling.queue.policy import PolicyQueue
 from naiad.scheduling.testing import delayed
@@ -55,16 +55,29 @@ class QueueScheduler:
         self._waiting_time: WaitingTime | None = None
         if self.policies is not None:
             self._waiting_time = WaitingTime(self.policies, loop, self._refuse_late, self._due)
-        self.batcher = _make_batcher(spec, self.policies, strategy)
-        self.batches = _is_dynamic(spec)
+        self._dynamic = _make_dynamic(spec, self.policies, strategy)
+        self.batcher = SingleBatcher(self.policies) if self._dynamic is None else delayed(self._dynamic)
+        self.batches = self._dynamic is not None
+        self.dispatcher = Dispatcher(loop, responder, limits, self.turn, self.run_next)
         # For ``_awaits_callers``: the time of a run beside which a wait costs little, and the rows of a full batch.
-        delay_ns = spec.batching.max_queue_delay_ns if spec.batching is not None and limits is None else 0
-        self._long_ns = delay_ns * _LONG_RUN
-        self._largest = max(spec.batching.preferred_batch_sizes, default=0) if spec.batching is not None else 0
-        awaits = self._awaits_callers_of if self._long_ns else None
-        self.dispatcher = Dispatcher(loop, responder, limits, self.turn, self.run_next, awaits_callers=awaits)
+        self._long_ns = self._largest = 0
+        if spec.batching is not None:
+            self._await_callers(max(spec.batching.preferred_batch_sizes, default=0), spec.batching.max_queue_delay_ns)
         # The same list all the time.
         self._idle = self.dispatcher.idle
+
+    def _await_callers(self, largest: int, delay_ns: int) -> None:
+        self._largest = largest
+        self._long_ns = 0 if self.dispatcher.gate.is_limited else delay_ns * _LONG_RUN
+        self.dispatcher.await_callers(self._awaits_callers_of if self._long_ns else None)
+
+    def limit_batches(self, max_rows: int, max_queue_delay_ns: int) -> None:
+        if self._dynamic is None:
+            return
+        self._dynamic.limit(max_rows, max_queue_delay_ns)
+        self._await_callers(max_rows, max_queue_delay_ns)
+        # What waits may be a batch by now.
+        self.dispatcher.wake_later()
 
     @property
     def may_refuse(self) -> bool:
@@ -254,19 +267,15 @@ class QueueScheduler:
         self.dispatcher.close()
 
 
-def _make_batcher(spec: ModelSpec, queue: PolicyQueue | None, strategy: CustomBatching | None) -> Batcher:
+def _make_dynamic(spec: ModelSpec, queue: PolicyQueue | None, strategy: CustomBatching | None) -> DynamicBatcher | None:
+    """What puts requests together into batches; None for a model whose requests run one by one."""
     if spec.batching is None or spec.max_batch_size < 1:
-        return SingleBatcher(queue)
+        return None
     limits: list[BatchLimit] = []
     if spec.max_batch_bytes:
         limits.append(ByteLimit(spec.max_batch_bytes, {} if spec.assembly is None else spec.assembly.pads))
     if strategy is not None:
         limits.append(strategy)
     if limits:
-        return delayed(LimitedBatcher(spec.batching, spec.max_batch_size, queue, limits))
-    return delayed(DynamicBatcher(spec.batching, spec.max_batch_size, queue))
-
-
-def _is_dynamic(spec: ModelSpec) -> bool:
-    """Whether requests are put together into batches."""
-    return spec.batching is not None and spec.max_batch_size >= 1
+        return LimitedBatcher(spec.batching, spec.max_batch_size, queue, limits)
+    return DynamicBatcher(spec.batching, spec.max_batch_size, queue)

@@ -40,6 +40,12 @@ class Scheduler(Protocol):
     def has_live(self) -> bool:
         """Whether a caller that waits for no response would lose something with the model: a live sequence."""
 
+    def limit_batches(self, max_rows: int, max_queue_delay_ns: int) -> None:
+        """Make batches of at most ``max_rows`` rows from now on, whose requests wait at most for the delay.
+
+        Without effect where requests are not put together by a dynamic batcher.
+        """
+
     # Requests
 
     @property

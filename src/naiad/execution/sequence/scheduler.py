@@ -413,6 +413,10 @@ class SequenceScheduler:
             for sequence in self.sequences.resume(self._number(instance)):
                 self._place(sequence)
 
+    def limit_batches(self, max_rows: int, max_queue_delay_ns: int) -> None:
+        # Slots, not a queue, decide on the batches of sequences.
+        return
+
     def close(self) -> None:
         """Release timers and instances; the last call."""
         if self._settler is not None:

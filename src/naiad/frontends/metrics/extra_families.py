@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from naiad.lifecycle.memory.measure import DEVICE
+from naiad.lifecycle.tuning.tuned_model import as_settings
 from naiad.telemetry.metrics import memory
 from naiad.telemetry.metrics import shadow as shadows
 from naiad.telemetry.metrics.exposition import family
@@ -32,6 +33,7 @@ def own_families(
     yield from shadows.blocks(engine.routes.shadows())
     yield from memory.blocks(_memory(engine))
     yield from _load(engine, load)
+    yield from _tuned(engine)
     if engine.slow is not None:
         watch = engine.slow.watch
         late = "Seconds that the event loop was late, in turns that were more than 5 ms late"
@@ -63,6 +65,25 @@ def _load(engine: Engine, load: LoadFigures) -> Iterator[str]:
     loads = [(labels, load.read(statistics, sum(states.values()))) for labels, statistics, states in found]
     help = "Share of its instances' time that a model uses, and batches that wait for an instance; 1 is all it can do"
     yield family("naiad_load", "gauge", help, loads)
+
+
+def _tuned(engine: Engine) -> Iterator[str]:
+    found = [({"model": t.model.name, "version": str(t.model.version)}, t) for t in engine.tuner.models.values()]
+    if not found:
+        return
+    settings = [
+        ({**labels, "setting": name}, value) for labels, t in found for name, value in as_settings(t.applied).items()
+    ]
+    yield family("naiad_tuned_setting", "gauge", "What self-tuning has set, in the configuration's units", settings)
+    changes = [({**labels, "cause": cause}, count) for labels, t in found for cause, count in sorted(t.changes.items())]
+    if changes:
+        yield family("naiad_tuning_decisions", "counter", "Decisions of self-tuning, by cause", changes)
+    limits = [(labels, t.objective.limit_ns / 1e9) for labels, t in found]
+    yield family("naiad_slo_limit_seconds", "gauge", "The latency limit of the objective", limits)
+    requests = [(labels, t.requests) for labels, t in found]
+    yield family("naiad_slo_requests", "counter", "Successful requests of models with a latency objective", requests)
+    late = [(labels, t.late) for labels, t in found]
+    yield family("naiad_slo_late_requests", "counter", "Those above the latency limit", late)
 
 
 def _memory(engine: Engine) -> memory.MemoryFigures:

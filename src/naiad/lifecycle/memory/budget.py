@@ -187,6 +187,19 @@ class ModelMemory:
         self._note_load(entry)
         self._settle(entry)
 
+    def check_spare(self, entry: ModelEntry, growth: float) -> None:
+        """Check that a model that serves can be loaded again with ``growth`` times as many instances beside itself.
+
+        Raises:
+            TooLargeError: others would have to be evicted for it.
+        """
+        extra = round(entry_bytes(entry) * max(1.0, growth))
+        if self.budget_bytes and self.used_bytes() + extra > self.budget_bytes:
+            raise TooLargeError(
+                f"model '{entry.name}' takes another {extra} bytes of memory while it changes, and "
+                f"--model-memory-budget has {max(0, self.budget_bytes - self.used_bytes())} left"
+            )
+
     @asynccontextmanager
     async def room_in_place(self, entry: ModelEntry, growth: float, operation: Operation) -> AsyncIterator[None]:
         """Reserve memory while a model that serves gets ``growth`` times as many instances; then measure it again.

@@ -120,17 +120,25 @@ class DynamicBatcher:
     ``queue`` has the order of service, by default that of arrival.
     """
 
-    __slots__ = ("_delay_ns", "_in_order", "_largest", "_max_rows", "_preferred", "_queue", "reason")
+    __slots__ = ("_configured", "_delay_ns", "_in_order", "_largest", "_max_rows", "_preferred", "_queue", "reason")
 
     def __init__(self, batching: BatchingSpec, max_batch_size: int, queue: Queue | None = None) -> None:
         self._queue: Queue = deque() if queue is None else queue
         # Another queue need not have the order of arrival.
         self._in_order = queue is None
-        self._max_rows = max_batch_size
-        self._preferred = frozenset(batching.preferred_batch_sizes)
-        self._largest = max(self._preferred, default=max_batch_size)
-        self._delay_ns = batching.max_queue_delay_ns
+        self._configured = batching.preferred_batch_sizes
+        self.limit(max_batch_size, batching.max_queue_delay_ns)
         self.reason = ""
+
+    def limit(self, max_rows: int, max_queue_delay_ns: int) -> None:
+        """Make batches of at most ``max_rows`` rows from now on, whose requests wait at most for the delay.
+
+        Of the preferred sizes those remain that are within this bound.
+        """
+        self._max_rows = max_rows
+        self._preferred = frozenset(size for size in self._configured if size <= max_rows)
+        self._largest = max(self._preferred, default=max_rows)
+        self._delay_ns = max_queue_delay_ns
 
     def push(self, request: InferRequest) -> None:
         self._queue.append(request)

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from naiad.telemetry.metrics.latency_counts import LatencyCounts
 from naiad.telemetry.metrics.quantiles import QuantileWindow, Values
 
 FIRST_RESPONSE: Final = "nv_inference_first_response_histogram_ms"
@@ -118,9 +119,15 @@ class Latencies:
         settings: which are kept.
         buckets: the model's own buckets by the name of the histogram.
         is_decoupled: the first response of a request is noted by itself (``first``), not with the request.
+
+    Attributes:
+        counts: also counts the latencies of requests; None where nobody follows them.
     """
 
-    __slots__ = ("_caches", "_first", "_is_decoupled", "_queue_ns", "_request_ns", "_runs", "first_response", "stages")
+    __slots__ = (
+        *("_caches", "_first", "_is_decoupled", "_queue_ns", "_request_ns", "_runs"),
+        *("first_response", "counts", "stages"),
+    )
 
     def __init__(
         self, settings: LatencySettings, buckets: Mapping[str, Sequence[float]], is_decoupled: bool = False
@@ -134,6 +141,7 @@ class Latencies:
             for stage, name in zip(STAGES, HISTOGRAMS[1:], strict=True)
         }
         self._caches = {name: Distribution(None, settings.summaries) for name in (CACHE_HIT, CACHE_MISS)}
+        self.counts: LatencyCounts | None = None
         self._is_decoupled = is_decoupled
         self._request_ns: list[int] = []
         self._queue_ns: list[int] = []
@@ -199,6 +207,8 @@ class Latencies:
         if self._request_ns:
             request = _us(self._request_ns)
             self.stages["request"].add(request, now_ns)
+            if self.counts is not None:
+                self.counts.add(request)
             self.stages["queue"].add(_us(self._queue_ns), now_ns)
             if not self._is_decoupled and self.first_response.bounds is not None:
                 self.first_response.add(request / 1000.0, now_ns)

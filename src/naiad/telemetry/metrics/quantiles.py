@@ -27,6 +27,32 @@ Values = np.ndarray[Any, np.dtype[np.float64]]
 Counts = np.ndarray[Any, np.dtype[np.int64]]
 
 
+def no_counts() -> Counts:
+    """The counts by bucket of no values."""
+    return np.zeros(_BUCKETS, np.int64)
+
+
+def counts_of(values: Values, weights: Values | None = None) -> Counts:
+    """Values from 0 on, counted by bucket, each as often as its weight says."""
+    # Values below 1 us share the first bucket with 1 us.
+    at = np.minimum((np.maximum(values, 1.0).view(np.int64) >> _SHIFT) - _FIRST, _BUCKETS - 1)
+    return np.bincount(at, weights, _BUCKETS).astype(np.int64)
+
+
+def value_at(counts: Counts, share: float) -> float:
+    """The value at a share, 0 to 1, of what was counted; NaN where that is nothing."""
+    return _values_at(counts, [share])[0]
+
+
+def _values_at(counts: Counts, shares: Sequence[float]) -> list[float]:
+    below = np.cumsum(counts)
+    if not below[-1]:
+        return [float("nan")] * len(shares)
+    ranks = np.maximum(1, np.ceil(np.asarray(shares) * below[-1]))
+    octave, part = np.divmod(np.searchsorted(below, ranks), _PER_OCTAVE)
+    return [float(v) for v in np.exp2(octave) * (1 + (part + 0.5) / _PER_OCTAVE)]
+
+
 class QuantileWindow:
     """The distribution of values from 0 on over the last 48 to 60 seconds."""
 
@@ -40,9 +66,7 @@ class QuantileWindow:
     def add(self, values: Values, now_ns: int, weights: Values | None = None) -> None:
         """Add values, each as often as its weight says."""
         self._age(now_ns)
-        # Values below 1 us share the first bucket with 1 us.
-        at = np.minimum((np.maximum(values, 1.0).view(np.int64) >> _SHIFT) - _FIRST, _BUCKETS - 1)
-        counts = np.bincount(at, weights, _BUCKETS).astype(np.int64)
+        counts = counts_of(values, weights)
         slot = self._slots[0]
         self._slots[0] = counts if slot is None else slot + counts
 
@@ -52,10 +76,7 @@ class QuantileWindow:
         filled = [slot for slot in self._slots if slot is not None]
         if not filled:
             return [float("nan")] * len(wanted)
-        below = np.cumsum(np.sum(filled, axis=0))
-        ranks = np.maximum(1, np.ceil(np.asarray(wanted) * below[-1]))
-        octave, part = np.divmod(np.searchsorted(below, ranks), _PER_OCTAVE)
-        return [float(v) for v in np.exp2(octave) * (1 + (part + 0.5) / _PER_OCTAVE)]
+        return _values_at(np.sum(filled, axis=0), wanted)
 
     def _age(self, now_ns: int) -> None:
         passed = (now_ns - self._begun_ns) // _SLOT_NS

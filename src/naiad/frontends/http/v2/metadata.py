@@ -38,7 +38,8 @@ def written_config(engine: Engine, model: str, version: str | None) -> Handler:
     """Handler of the configuration as completed and as written, with the line of each field that was written.
 
     Naiad's own: ``naiad explain --url`` finds out from it who wrote a value. ``file`` is the name of the file in the
-    model's folder, null when the configuration came with a load request; ``lines`` are counted from 1.
+    model's folder, null when the configuration came with a load request; ``lines`` are counted from 1. ``tuned`` is
+    there for a model with a latency objective.
     """
 
     def handle(exchange: Exchange, body: Body) -> None:
@@ -55,6 +56,8 @@ def written_config(engine: Engine, model: str, version: str | None) -> Handler:
             "written": orjson.Fragment(config_json(found.read.config)),
             "completed": orjson.Fragment(config_json(found.completed)),
         }
+        if found.tuned is not None:
+            content["tuned"] = found.tuned
         exchange.send_status(200, JSON, orjson.dumps(content))
 
     return handle

@@ -104,6 +104,7 @@ SCHEMAS: Final[dict[str, Any]] = {
         lines={"type": "object", "additionalProperties": _COUNT},
         written=_ref("ModelConfig"),
         completed=_ref("ModelConfig"),
+        tuned={"type": "object"},
     ),
     "Statistics": _object(
         ("model_stats",),

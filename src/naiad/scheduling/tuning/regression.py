@@ -11,8 +11,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from naiad.analyze.space.space import Point, Space
-
 Floats = NDArray[np.float64]
 
 _LENGTHS: Final = (0.25, 0.6, 1.5, 4.0)
@@ -20,22 +18,6 @@ _LENGTHS: Final = (0.25, 0.6, 1.5, 4.0)
 _NOISE: Final = 0.15
 """The standard deviation of a measurement with the shortest windows, in the utility's unit."""
 _JITTER: Final = 1e-6
-
-
-def coordinates(space: Space, points: list[Point]) -> tuple[Floats, list[int]]:
-    """The points as rows of numbers from 0 to 1, and the dimension that each column stands for."""
-    columns, owners = [], []
-    for place, dimension in enumerate(space.dimensions):
-        chosen = np.array([point[place] for point in points], dtype=float)
-        last = max(len(dimension.values) - 1, 1)
-        if dimension.is_ordered:
-            columns.append(chosen / last)
-            owners.append(place)
-            continue
-        for value in range(len(dimension.values)):
-            columns.append((chosen == value) * math.sqrt(0.5))
-            owners.append(place)
-    return np.stack(columns, axis=1) if columns else np.zeros((len(points), 0)), owners
 
 
 class Regression:
