@@ -53,7 +53,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "execution.worker": (
         *("backend_api", "config", "eventloop", "execution.batching", "execution.instances"),
         *("execution.model_directory", "execution.worker.codec", "request", "scheduling.flow_control"),
-        *("processes", "telemetry.metrics", "tensor", "worker"),
+        *("processes", "telemetry.logs", "telemetry.metrics", "tensor", "worker"),
     ),
     "execution.worker.codec": ("config.spec", "execution.batching", "request", "shared_memory", "tensor", "worker.ipc"),
     "execution.model": (
@@ -135,7 +135,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "frontends.access": ("config.routes", "options", "wire.grpc"),
     "frontends.inference": (
         *("config.spec", "engine", "execution.model.interface", "lifecycle.memory", "options", "request"),
-        *("scheduling", "shared_memory", "tensor", "wire.v2"),
+        *("scheduling", "shared_memory", "telemetry.logs", "tensor", "wire.v2"),
     ),
     "frontends.http.server": (
         *("frontends.access", "frontends.inference", "frontends.net", "options", "scheduling", "telemetry.logs"),
@@ -150,10 +150,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("frontends.http.server", "frontends.inference", "lifecycle.state", "options", "repository.local", "request"),
         *("scheduling", "shared_memory", "telemetry", "tensor", "wire.http1", "wire.json_text", "wire.v2"),
     ),
-    "frontends.grpc.rpc": ("frontends.access",),
+    "frontends.grpc.rpc": ("frontends.access", "frontends.inference", "telemetry.logs", "wire.grpc", "wire.v2"),
     "frontends.grpc.server": (
         *("eventloop", "frontends.access", "frontends.grpc.rpc", "frontends.inference", "frontends.net"),
-        *("telemetry.metrics", "wire.compression", "wire.grpc", "wire.http2", "worker.ipc.buffer_pool"),
+        *("telemetry", "wire.compression", "wire.grpc", "wire.http2", "worker.ipc.buffer_pool"),
     ),
     "frontends.grpc.grpcio": (
         *("frontends.access", "frontends.grpc.rpc", "frontends.net", "telemetry.metrics", "wire.grpc"),

@@ -26,7 +26,7 @@ from naiad.lifecycle.state.states import ModelState
 from naiad.repository.local.namespaces import namespace_of, short_name
 from naiad.repository.local.overrides import Overrides
 from naiad.shared_memory.registry import RegionRegistry
-from naiad.telemetry.logs.server_log import LogSettings, ServerLog
+from naiad.telemetry.logs.server_log import BATCHES, LogSettings, ServerLog
 from naiad.telemetry.metrics.latencies import NO_DISTRIBUTIONS, Latencies, LatencySettings
 from naiad.telemetry.metrics.model_statistics import Duration, ModelStatistics, ResponseStatistics
 from naiad.telemetry.slow.recorder import SlowRequests
@@ -105,6 +105,7 @@ class Engine:
         self.slow = slow
         self._latencies = latencies or NO_DISTRIBUTIONS
         self.log = log or ServerLog(LogSettings())
+        self.log.when_changed.append(self._log_batches)
         self.regions = regions or RegionRegistry()
         self._manager = manager
         self._entries = manager.entries
@@ -169,6 +170,12 @@ class Engine:
             self.slow.watch.start()
             model.record_slow(self.slow)
         model.trace_with(self._tracing.sampler(model.name))
+        if self.log.settings.log_verbose_level >= BATCHES:
+            model.log_batches(True)
+
+    def _log_batches(self, settings: LogSettings) -> None:
+        for model in self.loaded_models():
+            model.log_batches(settings.log_verbose_level >= BATCHES)
 
     def slow_requests(self, model: str) -> dict[str, Any]:
         """The slowest requests of the last minutes, of one model or with "" of all.

@@ -163,6 +163,11 @@ class LoadedModel:
             self._responder.slow = SlowOfModel(requests, self.name, self.version)
         self._responder.slow.instances = self._serving_count()
 
+    def log_batches(self, is_on: bool) -> None:
+        """Log each batch from now on, or no more."""
+        self._queue.logged_as = self.name if is_on else ""
+        self._queue.notes_batches = self._queue.notes_batches or is_on
+
     def _serving_count(self) -> int:
         return sum(i not in self._set.passive for i in self._instances)
 
