@@ -134,12 +134,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "frontends.net": (),
     "frontends.access": ("config.routes", "options", "wire.grpc"),
     "frontends.inference": (
-        *("config.spec", "engine", "execution.model.interface", "lifecycle.memory", "options", "request"),
-        *("scheduling", "shared_memory", "telemetry.logs", "tensor", "wire.v2"),
+        *("config.spec", "engine", "execution.batching", "execution.model.interface", "lifecycle.memory", "options"),
+        *("request", "scheduling", "shared_memory", "telemetry.logs", "tensor", "wire.v2"),
     ),
     "frontends.http.server": (
-        *("frontends.access", "frontends.inference", "frontends.net", "options", "scheduling", "telemetry.logs"),
-        *("wire.compression", "wire.http1", "worker.ipc.buffer_pool"),
+        *("frontends.access", "frontends.inference", "frontends.net", "options", "request", "scheduling"),
+        *("telemetry.logs", "wire.compression", "wire.http1", "worker.ipc.buffer_pool"),
     ),
     "frontends.http.json_worker": (
         *("config.spec", "processes", "request", "scheduling", "shared_memory", "tensor", "wire.json_text"),
@@ -150,13 +150,15 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("frontends.http.server", "frontends.inference", "lifecycle.state", "options", "repository.local", "request"),
         *("scheduling", "shared_memory", "telemetry", "tensor", "wire.http1", "wire.json_text", "wire.v2"),
     ),
-    "frontends.grpc.rpc": ("frontends.access", "frontends.inference", "telemetry.logs", "wire.grpc", "wire.v2"),
+    "frontends.grpc.rpc": (
+        *("frontends.access", "frontends.inference", "request", "telemetry.logs", "wire.grpc", "wire.v2"),
+    ),
     "frontends.grpc.server": (
         *("eventloop", "frontends.access", "frontends.grpc.rpc", "frontends.inference", "frontends.net"),
-        *("telemetry", "wire.compression", "wire.grpc", "wire.http2", "worker.ipc.buffer_pool"),
+        *("request", "telemetry", "wire.compression", "wire.grpc", "wire.http2", "worker.ipc.buffer_pool"),
     ),
     "frontends.grpc.grpcio": (
-        *("frontends.access", "frontends.grpc.rpc", "frontends.net", "telemetry.metrics", "wire.grpc"),
+        *("frontends.access", "frontends.grpc.rpc", "frontends.net", "request", "telemetry.metrics", "wire.grpc"),
     ),
     "frontends.grpc.settings": ("frontends.access", "frontends.grpc", "frontends.net", "options", "telemetry.metrics"),
     "frontends.grpc.v2": (

@@ -76,6 +76,9 @@ class RecordedCall:
         self.owner = None
         self._changed.set()
 
+    def joined(self, batch: object) -> None:
+        return
+
     def pause(self) -> None:
         self.paused = self.paused or not self.ended
 

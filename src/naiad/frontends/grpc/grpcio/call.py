@@ -18,6 +18,8 @@ from naiad.errors import NaiadError
 from naiad.frontends.grpc.rpc.access_gate import admitted
 from naiad.frontends.grpc.rpc.call import Buffer, CallOwner, Method, Methods, Receiver, Streaming, Unary
 from naiad.frontends.grpc.rpc.call_log import with_call_log
+from naiad.frontends.grpc.rpc.timed_call import with_timing
+from naiad.request import BatchTimes
 from naiad.telemetry.metrics.server_statistics import CancelCounts
 from naiad.wire.grpc.responses import Fields
 from naiad.wire.grpc.status import INTERNAL_FAILURE, NO_MESSAGE, STOPPING, Status, shorten_text
@@ -99,6 +101,9 @@ class GrpcioCall:
             if fields:
                 self._context.set_trailing_metadata(tuple(fields))
             self._end()
+
+    def joined(self, batch: BatchTimes) -> None:
+        """Nothing: responses without times."""
 
     def pause(self) -> None:
         """Read no further messages for now."""
@@ -308,7 +313,7 @@ class CallsInFlight:
     def _method(self, path: str, call: GrpcioCall) -> Method | None:
         method = self._methods.get(path)
         found = method if self._gate is None else admitted(method, path, call.metadata, self._gate)
-        return with_call_log(found, path)
+        return with_call_log(with_timing(found, call.metadata), path)
 
     async def _carry(self, call: GrpcioCall, method: Method) -> None:
         self._calls.add(call)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from naiad.errors import NaiadError, caller_text
 from naiad.frontends.inference.refusals import id_field, id_of
+from naiad.request import BatchTimes
 from naiad.wire.grpc.responses import Fields
 
 Body = bytes | bytearray | memoryview
@@ -72,6 +73,9 @@ class RpcCall(Protocol):
 
     def finish(self, code: int = 0, text: str = "", fields: Fields = ()) -> None:
         """End the call with a status, and with ``fields`` as trailing metadata."""
+
+    def joined(self, batch: BatchTimes) -> None:
+        """Note the batch that its request runs in, where its response has the times (``server-timing``)."""
 
     def pause(self) -> None:
         """Take no further request messages for now; a message that was already received may still come."""

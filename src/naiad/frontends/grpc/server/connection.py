@@ -16,6 +16,7 @@ from naiad.errors import NaiadError
 from naiad.eventloop.end_of_turn import end_of_turn_queue
 from naiad.frontends.grpc.rpc.access_gate import admitted
 from naiad.frontends.grpc.rpc.call_log import with_call_log
+from naiad.frontends.grpc.rpc.timed_call import with_timing
 from naiad.frontends.grpc.server.h2_call import H2Call, RpcRoute
 from naiad.frontends.grpc.server.keepalive import PING, Keepalive
 from naiad.frontends.grpc.server.state import RECEIVE_BYTES
@@ -233,7 +234,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
                 method = admitted(method, call_head.path, call_head.metadata, gate)
             except NaiadError as error:
                 call_head = replace(call_head, status=Status(error.grpc_code), text=str(error))
-        return RpcRoute(call_head, with_call_log(method, call_head.path), self.service.limits)
+        method = with_call_log(with_timing(method, call_head.metadata), call_head.path)
+        return RpcRoute(call_head, method, self.service.limits)
 
     # Writing
 

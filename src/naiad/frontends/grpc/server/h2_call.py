@@ -25,6 +25,7 @@ from naiad.wire.http2.stream import BUSY, FIRST_FREE_FLAG, HEADERS_SENT, LOCAL_C
 if TYPE_CHECKING:
     from naiad.frontends.grpc.rpc.limits import GrpcLimits
     from naiad.frontends.grpc.server.state import GrpcService
+    from naiad.request import BatchTimes
     from naiad.wire.http2.connection import Http2Connection
     from naiad.wire.http2.headers import Http2RequestHead
 
@@ -443,6 +444,9 @@ class H2Call(Stream):
             # The next sweep stops the rest of the request; a reset at once would be a failure to some clients.
             self.peer.quiet_limit_s = 1
         self._core.end(self, block)
+
+    def joined(self, batch: BatchTimes) -> None:
+        return
 
     def pause(self) -> None:
         self.flags |= PAUSED

@@ -16,7 +16,7 @@ from naiad.frontends.inference.deferred_inputs import unvalidated_strings
 from naiad.frontends.inference.model_wait import wait_for_model
 from naiad.frontends.inference.refusals import id_of, log_refusal
 from naiad.frontends.inference.shared_memory_io import open_regions
-from naiad.request import Array, memory_of
+from naiad.request import Array, BatchTimes, memory_of
 from naiad.shared_memory.registry import RegionRegistry
 from naiad.shared_memory.tensor_ref import RegionUse
 from naiad.wire.v2.classification import LargeClassesError
@@ -53,6 +53,9 @@ class GrpcInferRequest(ClientRequest):
 
     def headers(self) -> Mapping[str, str]:
         return self.call.metadata
+
+    def joined(self, batch: BatchTimes) -> None:
+        self.call.joined(batch)
 
     def is_wanted(self) -> bool:
         return not self.call.ended
