@@ -47,6 +47,7 @@ from . import (
     reload,
     start,
     tail,
+    telemetry,
 )
 
 Case = Callable[[Settings], Iterator[Figure]]
@@ -100,6 +101,7 @@ CASES: Mapping[str, Case] = {
     "gpu": gpu.measure,
     "cache_hit": cache_hit.measure_hits,
     "queue_curve": queue_curve.measure,
+    "telemetry": telemetry.measure,
     "reload": reload.measure,
     "load_beside": load_beside.measure,
     "load_rounds": load_rounds.measure,

@@ -160,7 +160,9 @@ class LoadedModel:
     def record_slow(self, requests: SlowRequests) -> None:
         """Look for slow requests from now on. Called before its first request."""
         if self._responder.slow is None:
-            self._responder.slow = SlowOfModel(requests, self.name, self.version)
+            batching = self.spec.batching
+            delay_ns = 0 if batching is None else batching.max_queue_delay_ns
+            self._responder.slow = SlowOfModel(requests, self.name, self.version, delay_ns)
         self._responder.slow.instances = self._serving_count()
 
     def log_batches(self, is_on: bool) -> None:
