@@ -33,6 +33,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
         loads = compare(settings, contenders, CONNECTIONS)
     off = loads["off"]
     yield Figure("telemetry_off_rate", median(off, rate), "requests/s", note="default options")
+    yield Figure("telemetry_off_cpu", median(off, _cpu), "CPU us/request")
     for name, bound in (("slow", 0.99), ("on", 0.98), ("traced", 0.95)):
         on = loads[name]
         yield Figure(f"telemetry_{name}_ratio", median_ratio(on, off, rate), "of the rate", Bound(">=", bound))
