@@ -35,6 +35,7 @@ import json, os, random, sys, time
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
+import treelite
 import trial_main as trial
 
 whole, folder, model_type, seen = Path(sys.argv[2]).read_bytes(), Path(sys.argv[3]), sys.argv[5], []
