@@ -153,6 +153,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "frontends.grpc.rpc": (
         *("frontends.access", "frontends.inference", "request", "telemetry.logs", "wire.grpc", "wire.v2"),
     ),
+    "frontends.dashboard": (
+        *("config", "engine", "execution.model.interface", "explain", "frontends.access", "frontends.http.server"),
+        *("frontends.http.v2.load_body", "gpus.usable", "telemetry.metrics", "wire.http1"),
+    ),
     "frontends.grpc.server": (
         *("eventloop", "frontends.access", "frontends.grpc.rpc", "frontends.inference", "frontends.net"),
         *("request", "telemetry", "wire.compression", "wire.grpc", "wire.http2", "worker.ipc.buffer_pool"),

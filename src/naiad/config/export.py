@@ -27,6 +27,23 @@ def config_json(config: Message) -> bytes:
     return orjson.dumps(_message(config))
 
 
+def set_fields(message: Message) -> dict[str, Any]:
+    """The fields of a configuration that differ from their defaults, as JSON values: what a person would write."""
+    return {field.name: _set_field(value, field) for field, value in message.ListFields()}
+
+
+def _set_field(value: Any, field: Any) -> Any:
+    if field.message_type is None:
+        return [_value(element, field) for element in value] if is_repeated(field) else _value(value, field)
+    if field.message_type.GetOptions().map_entry:
+        kind = field.message_type.fields_by_name["value"]
+        return {
+            str(key): _value(value[key], kind) if kind.message_type is None else set_fields(value[key])
+            for key in sorted(value)
+        }
+    return [set_fields(element) for element in value] if is_repeated(field) else set_fields(value)
+
+
 def config_pbtxt(config: Message) -> str:
     """``config`` as a config.pbtxt, fields in the order of the reference documentation."""
     return text_format.MessageToString(config, use_index_order=True, as_utf8=True)

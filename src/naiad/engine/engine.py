@@ -29,6 +29,7 @@ from naiad.shared_memory.registry import RegionRegistry
 from naiad.telemetry.logs.server_log import BATCHES, LogSettings, ServerLog
 from naiad.telemetry.metrics.latencies import NO_DISTRIBUTIONS, Latencies, LatencySettings
 from naiad.telemetry.metrics.model_statistics import Duration, ModelStatistics, ResponseStatistics
+from naiad.telemetry.metrics.recent_latencies import RecentLatencies
 from naiad.telemetry.slow.recorder import SlowRequests
 from naiad.telemetry.tracing.settings import read_changes
 from naiad.telemetry.tracing.settings_store import Tracing
@@ -176,6 +177,23 @@ class Engine:
     def _log_batches(self, settings: LogSettings) -> None:
         for model in self.loaded_models():
             model.log_batches(settings.log_verbose_level >= BATCHES)
+
+    def watch_latencies(self) -> None:
+        """Keep recent latencies of each loaded version from now on; called again for those that were loaded since."""
+        for model in self.loaded_models():
+            found = model.statistics.latencies
+            if found is None:
+                model.keep_latencies(RecentLatencies())
+                model.trace_with(self._tracing.sampler(model.name))
+            elif isinstance(found, Latencies):
+                found.watch()
+
+    def watch_latencies_no_more(self) -> None:
+        """Keep only the latencies that the server's options ask for."""
+        for model in self.loaded_models():
+            if isinstance(model.statistics.latencies, RecentLatencies):
+                model.keep_latencies(None)
+                model.trace_with(self._tracing.sampler(model.name))
 
     def slow_requests(self, model: str) -> dict[str, Any]:
         """The slowest requests of the last minutes, of one model or with "" of all.

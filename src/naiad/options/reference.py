@@ -18,6 +18,7 @@ OWN: Final = frozenset(
         "api_key",
         "api_key_file",
         "auto_warmup",
+        "dashboard",
         "grpc_max_connections",
         "grpc_transport",
         "http_cors_origin",

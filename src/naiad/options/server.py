@@ -518,6 +518,14 @@ class ServerOptions:
         repeatable=True,
     )
 
+    dashboard: str = declare(
+        Group.HTTP,
+        choice("auto", "on", "off"),
+        "auto",
+        "Whether the dashboard is served at /dashboard/ on the HTTP port: auto serves it to this machine, and with "
+        "API keys to others; on serves it to everybody.",
+    )
+
     http_restricted_api: tuple[Restriction, ...] = declare(
         Group.ACCESS,
         restriction("http-restricted-api", "api"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,6 +17,8 @@ from naiad.engine.engine import Engine
 from naiad.errors import QueueFullError, TooManyRequestsError
 from naiad.execution.model.rate_limits import RateLimits
 from naiad.frontends.access.settings import Gates, gates
+from naiad.frontends.dashboard.access import OFF, DashboardAccess
+from naiad.frontends.dashboard.application import Dashboard
 from naiad.frontends.http.server.access_gate import guarded
 from naiad.frontends.http.server.access_log import with_request_log
 from naiad.frontends.http.server.content_coding import BodyTooLargeError, ContentTooLargeError
@@ -241,6 +244,9 @@ def _http_listener(parts: Parts, take_http2: TakeHttp2 | None) -> HttpListener:
         ContentTooLargeError if options.http_standard_status else BodyTooLargeError,
     )
     router = surrounded(inner, options, parts.gates.http, EXPOSED_HEADERS)
+    dashboard = _dashboard(parts)
+    if dashboard is not None:
+        router = dashboard.before(router)
     listener = HttpListener(
         with_request_log(router, parts.log.settings.log_verbose_level),
         options.http_address,
@@ -250,7 +256,7 @@ def _http_listener(parts: Parts, take_http2: TakeHttp2 | None) -> HttpListener:
         take_http2=take_http2,
         ssl=http_tls(options),
         budget=parts.budget,
-        on_abort=inner.close,
+        on_abort=partial(_close_http, inner, dashboard),
     )
     parts.ports["http"] = listener
     reload_http_tls(parts.reloader, options, listener)
@@ -261,6 +267,22 @@ def _http_listener(parts: Parts, take_http2: TakeHttp2 | None) -> HttpListener:
 
     parts.log.when_changed.append(follow_log)
     return listener
+
+
+def _dashboard(parts: Parts) -> Dashboard | None:
+    options = parts.options
+    if options.dashboard == OFF:
+        return None
+    gate = parts.gates.http
+    access = DashboardAccess(options.dashboard, gate, parts.gates.keys is not None)
+    gpus = GpuAccess.of(options.min_supported_compute_capability, options.model_load_gpu_limit)
+    return Dashboard(parts.engine, access, gpus.usable, loads=not options.polls)
+
+
+def _close_http(router: Router, dashboard: Dashboard | None) -> None:
+    router.close()
+    if dashboard is not None:
+        dashboard.close()
 
 
 def metrics_application(parts: Parts) -> MetricsApplication:

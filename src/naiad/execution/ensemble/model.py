@@ -35,6 +35,7 @@ from naiad.scheduling.ensemble.graph import EnsembleError, Graph, depth
 from naiad.telemetry.metrics.custom import CustomMetrics
 from naiad.telemetry.metrics.latencies import Latencies
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
+from naiad.telemetry.metrics.recent_latencies import RecentLatencies
 from naiad.telemetry.slow.recorder import SlowRequests
 from naiad.telemetry.tracing.settings_store import Sampler
 
@@ -223,7 +224,7 @@ class EnsembleModel:
         # Traces requests without steps: those with a cached response.
         self._responder.tracer = None if sampler is None else ModelTracer(sampler, self.spec, self.version)
 
-    def keep_latencies(self, latencies: Latencies) -> None:
+    def keep_latencies(self, latencies: Latencies | RecentLatencies | None) -> None:
         """Keep the distributions of the latencies from now on."""
         self.statistics.latencies = latencies
 

@@ -11,6 +11,7 @@ from naiad.scheduling.admission import RequestBudget
 from naiad.telemetry.metrics.custom import CustomMetrics
 from naiad.telemetry.metrics.latencies import Latencies
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
+from naiad.telemetry.metrics.recent_latencies import RecentLatencies
 from naiad.telemetry.slow.recorder import SlowRequests
 from naiad.telemetry.tracing.settings_store import Sampler
 
@@ -103,8 +104,8 @@ class LoadedVersion(ServingModel, Protocol):
     def trace_with(self, sampler: Sampler | None) -> None:
         """Trace the requests that ``sampler`` chooses from now on, or none."""
 
-    def keep_latencies(self, latencies: Latencies) -> None:
-        """Keep the distributions of the latencies from now on. Called before its first request."""
+    def keep_latencies(self, latencies: Latencies | RecentLatencies | None) -> None:
+        """Note the latencies there from now on, or nowhere; ``trace_with`` has to be called again after it."""
 
     def record_slow(self, requests: SlowRequests) -> None:
         """Look for slow requests from now on. Called before its first request."""

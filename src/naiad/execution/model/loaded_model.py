@@ -38,6 +38,7 @@ from naiad.scheduling.queue.ordered_release import OrderedRelease
 from naiad.telemetry.metrics.custom import CustomMetrics
 from naiad.telemetry.metrics.latencies import Latencies
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
+from naiad.telemetry.metrics.recent_latencies import RecentLatencies
 from naiad.telemetry.slow.recorder import SlowOfModel, SlowRequests
 from naiad.telemetry.tracing.settings_store import Sampler
 
@@ -151,8 +152,8 @@ class LoadedModel:
         if self._inline_runner is not None:
             self._inline_runner = self._inline_runner.sampled(sampler)
 
-    def keep_latencies(self, latencies: Latencies) -> None:
-        """Keep the distributions of the latencies from now on. Called before its first request."""
+    def keep_latencies(self, latencies: Latencies | RecentLatencies | None) -> None:
+        """Note the latencies there from now on, or nowhere; ``trace_with`` has to be called again after it."""
         self._statistics.latencies = latencies
         if self._inline_runner is not None:
             self._inline_runner = self._inline_runner.sampled(None)

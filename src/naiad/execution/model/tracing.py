@@ -14,6 +14,7 @@ from naiad.execution.batching.batch import Batch
 from naiad.execution.model.request_trace import MAX_ERROR, MAX_ID, OpenTrace
 from naiad.request import Array, InferRequest, TracedOptions
 from naiad.telemetry.metrics.latencies import Latencies
+from naiad.telemetry.metrics.recent_latencies import RecentLatencies
 from naiad.telemetry.tracing.settings_store import Sampler
 from naiad.telemetry.tracing.tensors import BACKEND_OUTPUT, MAX_BYTES, QUEUE_INPUT, TracedTensor, traced_tensors
 from naiad.telemetry.tracing.trace import Trace
@@ -38,7 +39,7 @@ class ModelTracer:
         spec: ModelSpec,
         version: int,
         chooses_early: bool = False,
-        latencies: Latencies | None = None,
+        latencies: Latencies | RecentLatencies | None = None,
     ) -> None:
         self.sampler = sampler
         self._latencies = latencies
@@ -111,7 +112,12 @@ class ModelTracer:
 
     @staticmethod
     def _note_exemplar(
-        latencies: Latencies, trace_id: int, request: InferRequest, batch: Batch, responded_ns: int, has_run: bool
+        latencies: Latencies | RecentLatencies,
+        trace_id: int,
+        request: InferRequest,
+        batch: Batch,
+        responded_ns: int,
+        has_run: bool,
     ) -> None:
         begun_ns = batch.start_ns - batch.gather_ns
         run = batch.input_ns - begun_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns

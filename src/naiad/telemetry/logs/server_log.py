@@ -28,6 +28,7 @@ from naiad.request import request_label
 from naiad.telemetry.logs.json_lines import MODEL, REQUEST_ID, format_as_json
 from naiad.telemetry.logs.log_file import LogFile
 from naiad.telemetry.logs.moments import split_time
+from naiad.telemetry.logs.recent_lines import RecentLines
 from naiad.telemetry.logs.sink import LogSink, plain_notice
 from naiad.telemetry.logs.terminal import format_for_terminal, is_terminal, wants_colours
 
@@ -101,6 +102,7 @@ class ServerLog(logging.Handler):
 
     Attributes:
         settings: the current settings.
+        recent: the last lines.
         when_changed: called with the new settings after every change.
     """
 
@@ -136,6 +138,7 @@ class ServerLog(logging.Handler):
         self._file: LogFile | None = None
         self._restore: list[Callable[[], None]] = []
         self.when_changed: list[Callable[[LogSettings], None]] = []
+        self.recent = RecentLines()
         self.settings = LogSettings()
         self.change(settings)
 
@@ -184,6 +187,7 @@ class ServerLog(logging.Handler):
                 f"cannot format the log message {record.msg!r} of {record.pathname}:{record.lineno}: {error}"
             )
         sink.write(line)
+        self.recent.append(record.levelno, line)
 
     def _line(self, record: logging.LogRecord, sink: LogSink | LogFile) -> str:
         log_format = self.settings.log_format

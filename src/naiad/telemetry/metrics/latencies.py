@@ -8,6 +8,7 @@ Source: ``metric_model_reporter.cc`` of the reference for the names of the famil
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,9 @@ _CHUNK: Final = 2048
 _NS_PER_US: Final = 1000.0
 
 
-class _Timed(Protocol):
+class Timed(Protocol):
+    """A request, as far as its latency needs it; times are monotonic."""
+
     received_ns: int
     queued_ns: int
 
@@ -142,7 +145,7 @@ class Latencies:
     # Notes of the event loop
 
     def batch(
-        self, requests: Sequence[_Timed], now_ns: int, begun_ns: int, input_ns: int, infer_ns: int, output_ns: int
+        self, requests: Sequence[Timed], now_ns: int, begun_ns: int, input_ns: int, infer_ns: int, output_ns: int
     ) -> None:
         """Note the requests of a run that began at ``begun_ns``, and are responded to now."""
         if len(requests) == 1:
@@ -218,6 +221,17 @@ class Latencies:
             if self.first_response.bounds is not None:
                 self.first_response.add(_us(array("q", self._first)) / 1000.0, now_ns)
             self._first.clear()
+
+    def watch(self) -> None:
+        """Keep the quantiles of whole requests from now on, also where no summary is asked for."""
+        request = self.stages["request"]
+        request.window = request.window or QuantileWindow()
+
+    def quantiles_us(self, wanted: Sequence[float]) -> list[float]:
+        """The durations of whole requests at the ``wanted`` shares, 0 to 1, in microseconds; NaN without any."""
+        self.settle()
+        window = self.stages["request"].window
+        return [math.nan] * len(wanted) if window is None else window.quantiles(wanted, monotonic_ns())
 
     def cache(self, name: str) -> Distribution:
         """The look-ups that found a response (``CACHE_HIT``), or the ones that did not."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from naiad.telemetry.metrics.latencies import Latencies
+    from naiad.telemetry.metrics.recent_latencies import RecentLatencies
 
 FAILURE_REASONS = ("OTHER", "REJECTED", "CANCELED", "BACKEND")
 
@@ -106,7 +107,7 @@ class ModelStatistics:
     batches: dict[int, BatchStatistics] = field(default_factory=dict)
     responses: list[ResponseStatistics] = field(default_factory=list)
     left: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
-    latencies: Latencies | None = None
+    latencies: Latencies | RecentLatencies | None = None
 
     def count_failure(self, reason: str, ns: int) -> None:
         """A request that failed after ``ns``; ``reason`` is one of ``FAILURE_REASONS``."""

@@ -235,7 +235,8 @@ def render(
 
 
 def _distributions(shown: Sequence[tuple[Labels, ModelStatistics]]) -> list[tuple[Labels, Latencies]]:
-    return [(labels, statistics.latencies) for labels, statistics in shown if statistics.latencies is not None]
+    # Others are kept for a while, for somebody who watches them.
+    return [(labels, found) for labels, s in shown if isinstance(found := s.latencies, Latencies)]
 
 
 def _model_blocks(shown: Sequence[tuple[Labels, ModelStatistics]], latencies: bool) -> Iterator[str]:

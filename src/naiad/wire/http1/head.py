@@ -36,6 +36,7 @@ _REASONS: Final = {
     100: "Continue",
     200: "OK",
     204: "No Content",
+    308: "Permanent Redirect",
     400: "Bad Request",
     401: "Unauthorized",
     403: "Forbidden",

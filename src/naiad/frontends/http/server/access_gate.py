@@ -60,7 +60,7 @@ def _refusing(error: NaiadError) -> Handler:
     body = orjson.dumps({"error": str(error)})
     type_ = TEXT if isinstance(error, RestrictedError) else JSON
     # Encoded once: refused callers repeat themselves.
-    response = encode_head(error.http_status, type_, len(body), _challenge(error)) + body
+    response = encode_head(error.http_status, type_, len(body), challenge(error)) + body
 
     def refuse(exchange: Exchange, body: bytearray | memoryview) -> None:
         exchange.send(response)
@@ -68,8 +68,8 @@ def _refusing(error: NaiadError) -> Handler:
     return refuse
 
 
-def _challenge(error: NaiadError) -> tuple[tuple[str, str], ...]:
-    """The header that names the credentials to send. Source: RFC 6750, section 3."""
+def challenge(error: NaiadError) -> tuple[tuple[str, str], ...]:
+    """The header fields of a refusal: the one that names the credentials to send. Source: RFC 6750, section 3."""
     if isinstance(error, UnauthenticatedError):
         reason = f', error="{error.reason_code}"' if error.reason_code else ""
     elif isinstance(error, ScopeError):

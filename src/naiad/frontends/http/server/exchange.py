@@ -53,6 +53,9 @@ class ResponseChannel(Protocol):
     def unsent_bytes(self) -> int:
         """Bytes of responses that the peer has not taken yet."""
 
+    def peer_host(self) -> str:
+        """The address of the peer; "" when it is not known."""
+
     def drain(self) -> None:
         """Take no further request; close after the responses to the requests in flight, or at once."""
 

@@ -114,6 +114,11 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
         """Whether one direction can end alone, which TLS does not allow."""
         return self._transport.get_extra_info("sslcontext") is None
 
+    def peer_host(self) -> str:
+        """The address of the peer; "" when it is not known."""
+        name = self._transport.get_extra_info("peername")
+        return str(name[0]) if isinstance(name, tuple) else ""
+
     # Responses.
 
     def write_parts(self, parts: list[Part]) -> None:

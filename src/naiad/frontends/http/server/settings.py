@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from naiad.frontends.http.server.access_gate import guarded
 from naiad.frontends.http.server.cors import shared_with
+from naiad.frontends.http.server.cross_site import without_cross_site
 from naiad.frontends.net.tls import ssl_context
 
 if TYPE_CHECKING:
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 def surrounded(
     application: Application, options: ServerOptions, gate: Gate, exposed: Sequence[str] = ()
 ) -> Application:
-    """``application`` behind the gate, open to the pages of ``--http-cors-origin``; ``exposed`` as ``shared_with``."""
-    return shared_with(guarded(application, gate), options.http_cors_origin, exposed)
+    """``application`` behind the gate, open to pages of ``--http-cors-origin``; ``exposed`` as ``shared_with``."""
+    origins = options.http_cors_origin
+    return shared_with(without_cross_site(guarded(application, gate), origins), origins, exposed)
 
 
 def http_tls(options: ServerOptions) -> SSLContext | None:
