@@ -10,7 +10,7 @@ from naiad.backends.registry import BACKENDS
 from naiad.extras import how_to_install
 
 ROOT = Path(__file__).parent.parent
-EXTRA = re.compile(r"how_to_install\('(\w+)'\)")
+EXTRA = re.compile(r"how_to_install\(['\"]([\w-]+)['\"]\)")
 
 
 def test_both_ways_are_said() -> None:
@@ -22,6 +22,10 @@ def test_extras_that_texts_name_exist_and_are_named_in_one_way() -> None:
     sources = {file: file.read_text(encoding="utf-8") for file in (ROOT / "src").rglob("*.py")}
     named = {extra for text in sources.values() for extra in EXTRA.findall(text)}
     named |= {entry.extra for entry in BACKENDS.values() if entry.extra}
-    assert {"otel", "cloud", "redis", "grpcio", "torch", "onnx"} <= named <= set(project["optional-dependencies"])
+    assert (
+        {"otel", "otel-grpc", "cloud", "redis", "grpcio", "torch", "onnx"}
+        <= named
+        <= set(project["optional-dependencies"])
+    )
     by_hand = [str(file) for file, text in sources.items() if file.name != "extras.py" and "naiad[" in text]
     assert by_hand == []

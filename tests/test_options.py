@@ -172,7 +172,7 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
             'Bad option: "--allow-http". invalid value for bool option: yes. Expected: true, on, 1,',
         ),
         (["--log-verbose=loud"], "Invalid option value. Got loud"),
-        (["--log-format=iso8601"], "Got iso8601. Expected: 'default' or 'ISO8601'."),
+        (["--log-format=iso8601"], "Got iso8601. Expected: 'default' or 'ISO8601' or 'json'."),
         (
             ["--load-model=m"],
             "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.",

@@ -54,7 +54,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "execution.worker": (
         *("backend_api", "config", "eventloop", "execution.batching", "execution.instances"),
         *("execution.model_directory", "execution.worker.codec", "request", "scheduling.flow_control"),
-        *("processes", "telemetry.metrics", "tensor", "worker"),
+        *("processes", "telemetry.logs", "telemetry.metrics", "tensor", "worker"),
     ),
     "execution.worker.codec": ("config.spec", "execution.batching", "request", "shared_memory", "tensor", "worker.ipc"),
     "execution.model": (
@@ -139,12 +139,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "frontends.net": (),
     "frontends.access": ("config.routes", "options", "wire.grpc"),
     "frontends.inference": (
-        *("config.spec", "engine", "execution.model.interface", "lifecycle.memory", "options", "request"),
-        *("scheduling", "shared_memory", "tensor", "wire.v2"),
+        *("config.spec", "engine", "execution.batching", "execution.model.interface", "lifecycle.memory", "options"),
+        *("request", "scheduling", "shared_memory", "telemetry.logs", "tensor", "wire.v2"),
     ),
     "frontends.http.server": (
-        *("frontends.access", "frontends.inference", "frontends.net", "options", "scheduling", "telemetry.logs"),
-        *("wire.compression", "wire.http1", "worker.ipc.buffer_pool"),
+        *("frontends.access", "frontends.inference", "frontends.net", "options", "request", "scheduling"),
+        *("telemetry.logs", "wire.compression", "wire.http1", "worker.ipc.buffer_pool"),
     ),
     "frontends.http.json_worker": (
         *("config.spec", "processes", "request", "scheduling", "shared_memory", "tensor", "wire.json_text"),
@@ -155,17 +155,19 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("frontends.http.server", "frontends.inference", "lifecycle.state", "options", "repository.local", "request"),
         *("scheduling", "shared_memory", "telemetry", "tensor", "wire.http1", "wire.json_text", "wire.v2"),
     ),
+    "frontends.grpc.rpc": (
+        *("frontends.access", "frontends.inference", "request", "telemetry.logs", "wire.grpc", "wire.v2"),
+    ),
     "frontends.dashboard": (
         *("config", "engine", "execution.model.interface", "explain", "frontends.access", "frontends.http.server"),
         *("frontends.http.v2.load_body", "gpus.usable", "telemetry.metrics", "wire.http1"),
     ),
-    "frontends.grpc.rpc": ("frontends.access",),
     "frontends.grpc.server": (
         *("eventloop", "frontends.access", "frontends.grpc.rpc", "frontends.inference", "frontends.net"),
-        *("telemetry.metrics", "wire.compression", "wire.grpc", "wire.http2", "worker.ipc.buffer_pool"),
+        *("request", "telemetry", "wire.compression", "wire.grpc", "wire.http2", "worker.ipc.buffer_pool"),
     ),
     "frontends.grpc.grpcio": (
-        *("frontends.access", "frontends.grpc.rpc", "frontends.net", "telemetry.metrics", "wire.grpc"),
+        *("frontends.access", "frontends.grpc.rpc", "frontends.net", "request", "telemetry.metrics", "wire.grpc"),
     ),
     "frontends.grpc.settings": ("frontends.access", "frontends.grpc", "frontends.net", "options", "telemetry.metrics"),
     "frontends.grpc.v2": (

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 import naiad
-from naiad.backends.callable.backend import callable_backend
 from naiad.binding.function import THREAD, bind_function
-from naiad.binding.model_folder import CALLABLE, write_model_folder
+from naiad.binding.model_folder import CALLABLE
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError
+from naiad.inprocess.bound_model import FunctionModel, backend_of_bound
 from naiad.options import parse
 from naiad.repository.local.overrides import Overrides
 from naiad.request import Array, InferRequest, RequestOptions
@@ -62,8 +62,9 @@ def hold_interpreter(count: int = 8_000_000) -> int:
 def work(x: np.ndarray) -> np.ndarray:
     """Sleep for so many seconds; touch fresh memory for a negative number."""
     if x[0] < 0:
-        # Larger than what the allocator keeps, so that its pages are new.
-        np.ones(8_000_000)
+        # Larger than what the allocator keeps, so that its pages are new; one store for each, as filling them takes
+        # as long as the faults.
+        np.empty(16_000_000)[::512] = 1
     else:
         time.sleep(float(x[0]))
     return x
@@ -97,14 +98,14 @@ output [ { name: "output" data_type: TYPE_FP32 dims: [ 1 ] } ]
 @asynccontextmanager
 async def engine_of(folder: Path) -> AsyncIterator[tuple[Engine, Callable[[str], Awaitable[object]]]]:
     bound = {
-        name: bind_function(name, function, {"x": naiad.FP32[-1]}, {"output": naiad.FP32[-1]}, 1, THREAD)
+        name: FunctionModel(bind_function(name, function, {"x": naiad.FP32[-1]}, {"output": naiad.FP32[-1]}, 1, THREAD))
         for name, function in (("work", work), ("several", several), ("heavy", Heavy))
     }
     for one in bound.values():
-        write_model_folder(folder, one)
+        one.write_folder(folder)
     write_model(folder, "delayed", DELAYED)
     options = parse(["--model-repository", str(folder), "--model-control-mode=explicit", "--slow-requests=1000"], {})
-    parts = build(options, ServerLog(LogSettings()), {CALLABLE: callable_backend(bound)})
+    parts = build(options, ServerLog(LogSettings()), {CALLABLE: backend_of_bound(bound)})
 
     async def load(name: str) -> None:
         await parts.manager.load_model(name, Overrides())
@@ -157,8 +158,11 @@ class Scenarios:
         await self.send("waiting_for_batch", 1, "delayed").done
 
     async def loop_late(self) -> None:
-        asyncio.get_running_loop().call_later(0.005, time.sleep, WAITS)
-        await self.send("loop_late", 0.01).done
+        request = self.send("loop_late", 0.01)
+        # The model begins; a timer could come when it has ended, where the machine is busy.
+        await asyncio.sleep(0)
+        time.sleep(WAITS)
+        await request.done
 
     async def interpreter_held(self) -> None:
         thread = threading.Thread(target=hold_interpreter)
@@ -169,8 +173,10 @@ class Scenarios:
 
     async def collection(self) -> None:
         garbage = [[[n] for n in range(10)] for _ in range(200_000)]
-        asyncio.get_running_loop().call_later(0.002, gc.collect)
-        await self.send("collection", 0.004).done
+        request = self.send("collection", 0.004)
+        await asyncio.sleep(0)
+        gc.collect()
+        await request.done
         del garbage
 
     async def page_faults(self) -> None:

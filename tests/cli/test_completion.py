@@ -51,7 +51,7 @@ def test_bash_completes_commands_and_options(completed: Completed) -> None:
 
 def test_bash_completes_values(completed: Completed) -> None:
     assert completed("naiad", "serve", "--log-format", "=", "I") == ["ISO8601"]
-    assert completed("naiad", "serve", "--log-format", "=") == ["default", "ISO8601"]
+    assert completed("naiad", "serve", "--log-format", "=") == ["default", "ISO8601", "json"]
     assert completed("naiad", "serve", "--allow-grpc", "f") == ["false"]
 
 
@@ -141,7 +141,7 @@ def test_fish_completes_what_is_typed(tmp_path: Path, capsys: pytest.CaptureFixt
     assert completed("naiad ch") == ["check"]
     assert completed("naiad serve --http-p") == ["--http-port", "--http-port-serves-grpc"]
     assert completed("naiad check --http-p") == []
-    assert completed("naiad serve --log-format ") == ["default", "ISO8601"]
+    assert completed("naiad serve --log-format ") == ["default", "ISO8601", "json"]
     assert completed("naiad serve --log-format=I") == ["--log-format=ISO8601"]
     assert completed("naiad check --model-repository mod") == ["models/"]
     assert completed("naiad perf --serial") == ["--serial-sequences"]

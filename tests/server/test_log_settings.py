@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from naiad.testing import RunningServer, serving
-from support.served_models import identity, write_model
+from naiad.testing import RunningServer, serving, start_server, wait_until
+from support.served_models import identity, numbers, write_model
 
 DEFAULTS = {
     "log_file": "",
@@ -110,3 +113,39 @@ def test_a_refused_change_changes_nothing(unchanged: RunningServer, body: bytes,
     assert answer.status == status
     assert text in answer.error
     assert unchanged.get("/v2/logging").json() == DEFAULTS
+
+
+def test_json_in_a_file_that_is_renamed_and_opened_again(tmp_path: Path) -> None:
+    # With a delay: a model that runs on the loop makes no batches.
+    write_model(tmp_path / "models", "same", identity(max_batch_size=4, delay_ms=1))
+    path = tmp_path / "naiad.log"
+    path.touch()
+    options = ("--log-format=json", "--log-file", path, "--log-verbose=3", "--log-file-max-bytes", 1 << 20)
+    server = start_server(tmp_path / "out", tmp_path / "models", *options)
+    server.log_file = path
+    try:
+        server.wait_ready()
+        assert server.infer("same", numbers([1, 2], [2, 1], id="seven")).status == 200
+        with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
+            given = tritonclient.grpc.InferInput("INPUT0", [1, 1], "INT32")
+            given.set_data_from_numpy(np.ones((1, 1), np.int32))
+            client.infer("same", [given], request_id="eight")
+        path.rename(tmp_path / "renamed")
+        server.signal(signal.SIGHUP)
+        wait_until(path.exists, 10, "the log file is opened again")
+        assert set_log(server, log_verbose_level=0)["log_verbose_level"] == 0
+        assert server.stop() == 0
+    finally:
+        server.kill()
+    before = [json.loads(line) for line in (tmp_path / "renamed").read_text().splitlines()]
+    after = [json.loads(line) for line in path.read_text().splitlines()]
+    about = {
+        name: [line["message"] for line in before if line.get("request_id") == name] for name in ("seven", "eight")
+    }
+    assert any("HTTP request: POST /v2/models/same/infer" in text for text in about["seven"])
+    assert any("gRPC call: /inference.GRPCInferenceService/ModelInfer" in text for text in about["eight"])
+    batches = [line for line in before if "runs 2 rows of 1 requests" in line["message"]]
+    assert [(line["request_ids"], line["model"], line["level"]) for line in batches] == [(["seven"], "same", "verbose")]
+    opened = [line["message"].split(":")[0] for line in before if "connection opened" in line["message"]]
+    assert set(opened) == {"HTTP connection opened", "gRPC connection opened"}
+    assert after[-1]["message"] == "stopped"

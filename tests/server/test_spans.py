@@ -16,8 +16,11 @@ import pytest
 import tritonclient.grpc
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
+from naiad.errors import OptionError
+from naiad.options.trace_config import TraceSetting
+from naiad.telemetry.tracing.otlp import span_settings
 from naiad.testing import RunningServer, run_to_end, server_environment, serving, wait_until
-from support.otlp_collector import Collector, collecting
+from support.otlp_collector import Collector, collecting, collecting_over_grpc
 from support.served_models import LOOK_UP, identity, numbers, write_model
 from support.served_transports import TRANSPORTS
 
@@ -204,3 +207,79 @@ def test_a_wrong_variable_is_named(tmp_path: Path, models: Path) -> None:
     code, log = run_to_end(tmp_path / "log", models, "--trace-config=mode=opentelemetry", env=variables)
     assert code == 1
     assert "environment variable OTEL_BSP_SCHEDULE_DELAY: expected a number" in log
+
+
+@pytest.mark.slow
+def test_spans_over_grpc(tmp_path: Path, models: Path) -> None:
+    variables = server_environment() | {"OTEL_EXPORTER_OTLP_HEADERS": "api-key=secret"}
+    with collecting_over_grpc() as collector:
+        more = ("rate=1", "opentelemetry,protocol=grpc", "opentelemetry,resource=deployment=test")
+        with serving(tmp_path / "log", models, *settings(collector, *more), env=variables) as server:
+            assert infer(server, ("traceparent", PARENT), id="r1") == 200
+            assert server.get("/v2/trace/setting").json()["protocol"] == "grpc"
+            infer_over_grpc(server, {})
+    roots = [s for s in collector.spans if s.name == "InferRequest"]
+    assert [s.name for s in collector.spans] == ["InferRequest", "inline", "compute"] * 2
+    assert [events(s)[0] for s in roots] == ["HTTP_RECV_START", "GRPC_WAITREAD_START"]
+    assert (roots[0].trace_id.hex(), roots[0].parent_span_id.hex()) == (TRACE_ID, SPAN_ID)
+    assert attributes(collector.spans[1])["triton.request_id"] == "r1"
+    assert collector.resource["deployment"] == "test"
+    assert collector.metadata["api-key"] == "secret"
+    assert "cannot be sent" not in server.log
+
+
+@pytest.mark.slow
+def test_a_grpc_collector_that_is_gone_costs_no_answer(tmp_path: Path, models: Path) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        variables = server_environment() | {
+            "OTEL_BSP_MAX_QUEUE_SIZE": "3",
+            "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+        }
+        with serving(tmp_path / "log", models, *settings(Collector(url), "rate=1"), env=variables) as server:
+            for _ in range(50):
+                assert infer(server) == 200
+            server.wait_for(f"traces cannot be sent to {url}")
+            assert infer(server) == 200
+
+
+@pytest.mark.slow
+def test_without_the_exporter_for_grpc_the_server_says_what_to_install(tmp_path: Path, models: Path) -> None:
+    """A finder in front of the installed packages stands for an environment without this one."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Missing:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'opentelemetry.exporter.otlp.proto.grpc':\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}')\n"
+        "sys.meta_path.insert(0, Missing())\n"
+    )
+    variables = server_environment() | {"PYTHONPATH": os.pathsep.join([str(hidden), *filter(None, sys.path)])}
+    options = ("--trace-config=mode=opentelemetry", "--trace-config=opentelemetry,protocol=grpc")
+    code, log = run_to_end(tmp_path / "log", models, *options, env=variables)
+    assert code == 1
+    assert "mode=opentelemetry with opentelemetry,protocol=grpc needs" in log
+    assert "run: pip install 'naiad[otel-grpc]'" in log
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [("OTEL_EXPORTER_OTLP_PROTOCOL", "unknown protocol"), ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "unknown protocol")],
+)
+def test_an_unknown_protocol_is_named(variable: str, text: str) -> None:
+    with pytest.raises(OptionError, match=f"environment variable {variable}: {text} 'http/json'"):
+        span_settings((), {variable: "http/json"})
+
+
+def test_the_url_follows_the_protocol() -> None:
+    assert span_settings((), {}).url == "http://localhost:4318/v1/traces"
+    assert span_settings((), {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}).url == "http://localhost:4317"
+    named = {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}
+    assert span_settings((), named).url == "http://localhost:4318/v1/traces"
+    assert span_settings((TraceSetting("protocol", "http/protobuf"),), {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}).url == (
+        "http://localhost:4318/v1/traces"
+    )

@@ -28,6 +28,7 @@ class RecordedCall:
         self.congested = False
         self.messages: list[bytes] = []
         self.status: tuple[int, str] | None = None
+        self.trailing: dict[str, str] = {}
         self.paused = False
         self.given_up = False
         self._metadata = dict(metadata or {})
@@ -67,12 +68,16 @@ class RecordedCall:
         self.messages.append(message)
         self._changed.set()
 
-    def finish(self, code: int = 0, text: str = "") -> None:
+    def finish(self, code: int = 0, text: str = "", fields: Sequence[tuple[str, str]] = ()) -> None:
         if self.ended:
             return
+        self.trailing = dict(fields)
         self.status = (int(code), text)
         self.owner = None
         self._changed.set()
+
+    def joined(self, batch: object) -> None:
+        return
 
     def pause(self) -> None:
         self.paused = self.paused or not self.ended

@@ -1,36 +1,49 @@
-"""A collector of spans: an HTTP server on 127.0.0.1 that reads what OTLP exporters send."""
+"""A collector of spans on 127.0.0.1 that reads what OTLP exporters send, over HTTP or gRPC."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from gzip import decompress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import grpc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
+    TraceServiceServicer,
+    add_TraceServiceServicer_to_server,
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 
 @dataclass
 class Collector:
-    """What came: ``spans`` in their order, the size of each delivery, and the attributes of the last resource."""
+    """What came: ``spans`` in their order, the size of each delivery, and the attributes of the last resource.
+
+    ``metadata`` is that of the last call over gRPC.
+    """
 
     url: str = ""
     spans: list[Span] = field(default_factory=list)
     deliveries: list[int] = field(default_factory=list)
     resource: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    metadata: dict[str, str] = field(default_factory=dict)
 
     def take(self, path: str, type_: str, body: bytes) -> None:
         """Read one delivery."""
         if (path, type_) != ("/v1/traces", "application/x-protobuf"):
             self.problems.append(f"{path} {type_}")
-        request = ExportTraceServiceRequest.FromString(body)
+        self.add(ExportTraceServiceRequest.FromString(body))
+
+    def add(self, request: ExportTraceServiceRequest) -> None:
+        """Keep the spans of one delivery."""
         found = [span for resource in request.resource_spans for scope in resource.scope_spans for span in scope.spans]
         for resource in request.resource_spans:
             self.resource = {item.key: item.value.string_value for item in resource.resource.attributes}
@@ -68,3 +81,26 @@ def collecting() -> Iterator[Collector]:
         finally:
             server.shutdown()
             thread.join()
+
+
+@contextmanager
+def collecting_over_grpc() -> Iterator[Collector]:
+    """A collector that is a server of grpcio."""
+    collector = Collector()
+
+    class Service(TraceServiceServicer):  # type: ignore[misc]
+        def Export(
+            self, request: ExportTraceServiceRequest, context: grpc.ServicerContext
+        ) -> ExportTraceServiceResponse:
+            collector.metadata = dict(context.invocation_metadata())
+            collector.add(request)
+            return ExportTraceServiceResponse()
+
+    server = grpc.server(ThreadPoolExecutor(1))
+    add_TraceServiceServicer_to_server(Service(), server)
+    collector.url = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        yield collector
+    finally:
+        server.stop(None).wait()

@@ -50,6 +50,7 @@ from . import (
     slo,
     start,
     tail,
+    telemetry,
 )
 
 Case = Callable[[Settings], Iterator[Figure]]
@@ -105,6 +106,7 @@ CASES: Mapping[str, Case] = {
     "cache_hit": cache_hit.measure_hits,
     "queue_curve": queue_curve.measure,
     "overload": overload.measure,
+    "telemetry": telemetry.measure,
     "reload": reload.measure,
     "load_beside": load_beside.measure,
     "load_rounds": load_rounds.measure,

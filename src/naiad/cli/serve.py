@@ -40,11 +40,12 @@ def _with_options(command: str, argv: Sequence[str], help_text: Callable[[], str
 
 def _serve(options: ServerOptions) -> int:
     # Imported here and below: --help and wrong options do not pay for the server.
-    from naiad.telemetry.logs.server_log import LogSettings, ServerLog
+    from naiad.telemetry.logs.server_log import LogSettings, Rotation, ServerLog
 
     # A format that was asked for is used on a terminal, too.
     for_terminals = "log_format" not in options.given
-    with ServerLog(LogSettings.from_options(options), for_terminals=for_terminals) as log:
+    rotation = Rotation.from_options(options)
+    with ServerLog(LogSettings.from_options(options), for_terminals=for_terminals, rotation=rotation) as log:
         for text in options.warnings:
             logger.warning(text)
         if options.frontend_count > 1:

@@ -27,7 +27,7 @@ from naiad.lifecycle.tuning.tuner import ModelTuner
 from naiad.repository.local.namespaces import namespace_of, short_name
 from naiad.repository.local.overrides import Overrides
 from naiad.shared_memory.registry import RegionRegistry
-from naiad.telemetry.logs.server_log import LogSettings, ServerLog
+from naiad.telemetry.logs.server_log import BATCHES, LogSettings, ServerLog
 from naiad.telemetry.metrics.latencies import NO_DISTRIBUTIONS, Latencies, LatencySettings
 from naiad.telemetry.metrics.model_statistics import Duration, ModelStatistics, ResponseStatistics
 from naiad.telemetry.metrics.recent_latencies import RecentLatencies
@@ -114,6 +114,7 @@ class Engine:
         self.tuner = tuner or ModelTuner(manager, None, 1)
         self._latencies = latencies or NO_DISTRIBUTIONS
         self.log = log or ServerLog(LogSettings())
+        self.log.when_changed.append(self._log_batches)
         self.regions = regions or RegionRegistry()
         self._manager = manager
         self._entries = manager.entries
@@ -180,6 +181,12 @@ class Engine:
             model.record_slow(self.slow)
         self.tuner.follow(model)
         model.trace_with(self._tracing.sampler(model.name))
+        if self.log.settings.log_verbose_level >= BATCHES:
+            model.log_batches(True)
+
+    def _log_batches(self, settings: LogSettings) -> None:
+        for model in self.loaded_models():
+            model.log_batches(settings.log_verbose_level >= BATCHES)
 
     def watch_latencies(self) -> None:
         """Keep recent latencies of each loaded version from now on; called again for those that were loaded since."""

@@ -23,7 +23,7 @@ from naiad.repository.local.layout import check_model_name
 from naiad.repository.local.overrides import FILE, NO_OVERRIDES, Overrides
 from naiad.server.process import allow_open_files
 from naiad.shared_memory.registry import MAX_REGIONS
-from naiad.telemetry.logs.server_log import LogSettings, ServerLog
+from naiad.telemetry.logs.server_log import LogSettings, Rotation, ServerLog
 
 
 class Server:
@@ -175,7 +175,11 @@ class Server:
 
     def _log(self) -> ServerLog:
         options = read_options(self._options, ["."], os.environ, opens_all=True)
-        return ServerLog(LogSettings.from_options(options), for_terminals="log_format" not in options.given)
+        return ServerLog(
+            LogSettings.from_options(options),
+            for_terminals="log_format" not in options.given,
+            rotation=Rotation.from_options(options),
+        )
 
     # Questions
 

@@ -150,24 +150,37 @@ class ServerOptions:
         Group.LOGGING,
         LEVEL,
         0,
-        "Level of verbose messages: 0 for none, 1 for a line about every HTTP request; true counts as 1.",
+        "Level of verbose messages: 0 for none, 1 for lines about requests, 2 also about batches, 3 also about "
+        "connections; true counts as 1.",
     )
     log_info: bool = declare(Group.LOGGING, BOOLEAN, True, "Whether informational messages are logged.")
     log_warning: bool = declare(Group.LOGGING, BOOLEAN, True, "Whether warnings are logged.")
     log_error: bool = declare(Group.LOGGING, BOOLEAN, True, "Whether errors are logged.")
     log_format: str = declare(
         Group.LOGGING,
-        choice("default", "ISO8601"),
+        choice("default", "ISO8601", "json"),
         "default",
-        "The beginning of a line: level, month, day and microseconds, or an ISO 8601 time and the level. Without "
-        "this option a terminal gets lines for people.",
+        "The form of a line: it begins with level, month, day and microseconds, or with an ISO 8601 time and the "
+        "level, or it is a JSON object. Without this option a terminal gets lines for people.",
     )
     log_file: str = declare(
         Group.LOGGING,
         FILE_NAME,
         "",
         "File that all messages are appended to. Without it informational messages go to standard output, warnings "
-        "and errors to standard error.",
+        "and errors to standard error. SIGHUP opens it again.",
+    )
+    log_file_max_bytes: int = declare(
+        Group.LOGGING,
+        integer(0, INT64_MAX),
+        0,
+        "Size beyond which the log file is renamed to <log-file>.1 and a new one begins; 0 for never.",
+    )
+    log_file_backups: int = declare(
+        Group.LOGGING,
+        integer(0, 1000),
+        5,
+        "How many renamed log files are kept: .1 is the latest. With 0 the file itself is emptied.",
     )
 
     max_in_flight_requests: int = declare(

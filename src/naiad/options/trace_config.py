@@ -22,6 +22,10 @@ TRITON: Final = "triton"
 OPENTELEMETRY: Final = "opentelemetry"
 BATCHING: Final = {"bsp_max_queue_size": 2048, "bsp_schedule_delay": 5000, "bsp_max_export_batch_size": 512}
 """How spans are collected, with the defaults of the reference; the delay is in ms."""
+HTTP_PROTOBUF: Final = "http/protobuf"
+GRPC: Final = "grpc"
+PROTOCOLS: Final = (HTTP_PROTOBUF, GRPC)
+"""How spans travel, by OpenTelemetry's names."""
 _MOST: Final = 1 << 20
 ONLY_OFF: Final = "Expect only one trace level 'OFF' is specified"
 TENSORS_IN_FILES: Final = "the trace level TENSORS is for files: it needs --trace-config mode=triton"
@@ -31,7 +35,7 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 _SETTINGS: Final = {
     "": {"mode": "mode", "level": "trace_level", "rate": "trace_rate", "count": "trace_count"},
     "triton": {"file": "trace_file", "log-frequency": "log_frequency"},
-    OPENTELEMETRY: {"url": "url", "resource": "resource"} | {name: name for name in BATCHING},
+    OPENTELEMETRY: {"url": "url", "protocol": "protocol", "resource": "resource"} | {name: name for name in BATCHING},
 }
 
 
@@ -77,6 +81,17 @@ def batching_number(text: str) -> int:
     if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= _MOST:
         raise ValueError(f"expected a number from 1 to {_MOST}, got: {text}")
     return int(text)
+
+
+def span_protocol(text: str) -> str:
+    """One of ``PROTOCOLS``.
+
+    Raises:
+        ValueError: it is another one.
+    """
+    if text not in PROTOCOLS:
+        raise ValueError(f"unknown protocol {text!r}, known ones are {' and '.join(PROTOCOLS)}")
+    return text
 
 
 def known_level(text: str) -> str | None:
@@ -133,6 +148,8 @@ def _value(name: str, text: str) -> int | str:
             raise ValueError(f"Invalid option value. Got {text}")
     elif name in BATCHING:
         return batching_number(text)
+    elif name == "protocol":
+        return span_protocol(text)
     elif name == "url":
         # As for the reference, whose default has no scheme: "localhost:4318/v1/traces" means http.
         url = text if "://" in text else f"http://{text}"
@@ -161,7 +178,8 @@ TRACE_SETTING: Final = Kind(
     "<setting>=<value>",
     "mode=triton or opentelemetry, level=OFF, TIMESTAMPS or TENSORS, rate=<integer>, count=<integer>, "
     "triton,file=<path>, triton,log-frequency=<integer>, opentelemetry,url=<url>, "
-    "opentelemetry,resource=<key>=<value>, opentelemetry,bsp_max_queue_size=<integer>, "
+    "opentelemetry,protocol=http/protobuf or grpc, opentelemetry,resource=<key>=<value>, "
+    "opentelemetry,bsp_max_queue_size=<integer>, "
     "opentelemetry,bsp_schedule_delay=<ms> or opentelemetry,bsp_max_export_batch_size=<integer>",
     _read,
 )

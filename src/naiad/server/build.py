@@ -232,6 +232,8 @@ def _grpc_listeners(parts: Parts) -> Generator[tuple[Frontend, str], None, TakeH
     # grpcio takes no connections from another port: beside it, this listener serves those of the HTTP port.
     listener = grpc_listener(options, parts.shares, methods, gate, parts.budget.cancelled)
     parts.ports["grpc"] = listener
+    # Whether calls are logged is decided once per head.
+    parts.log.when_changed.append(lambda settings: listener.forget_heads())
     has_port = options.allow_grpc and not by_grpcio
     yield listener, "GRPCInferenceService" if has_port else ""
     if has_port:

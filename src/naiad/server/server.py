@@ -64,7 +64,7 @@ class ServingProcess:
         if problem := parts.tracing.problem():
             raise OptionError(f'Bad option: "--trace-config". {problem}')
         # Before any port is opened: a signal stops the server in an orderly way, also while models load.
-        self._stop.watch(parts.reloader.reload if parts.reloader.has_files else None)
+        self._stop.watch(self._reload if parts.reloader.has_files or options.log_file else None)
         if not parts.catalog.remote:
             # A missing folder is reported before any port is opened; a remote store may take its time.
             self._startup.read()
@@ -89,6 +89,11 @@ class ServingProcess:
             for listener in self._listeners:
                 listener.abort()
             parts.close()
+
+    def _reload(self) -> None:
+        """SIGHUP: what lies in files is read again, and the log file may have been renamed."""
+        self._parts.log.reopen_file()
+        self._parts.reloader.reload()
 
     async def _listen(self) -> None:
         for listener, title in self._make_listeners(self._parts):

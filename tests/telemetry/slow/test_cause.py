@@ -19,14 +19,19 @@ NONE = Runs((), 1)
 
 
 def samples(
-    late_ms: int = 0, faults: int = 0, kernel_ms: int = 0, cpu_ms: int = 20, is_loading: bool = False
+    late_ms: int = 0,
+    faults: int = 0,
+    kernel_ms: int = 0,
+    cpu_ms: int = 20,
+    is_loading: bool = False,
+    fresh_bytes: int = 0,
 ) -> list[ProcessSample]:
     """Samples of 20 ms around the second, with the same in each."""
     found = []
     for n in range(12):
         due = (950 + 20 * n) * MS
         counters = n * faults, 0, n * kernel_ms * MS, n * cpu_ms * MS
-        found.append(ProcessSample(due - late_ms * MS, due, *counters, is_loading))
+        found.append(ProcessSample(due - late_ms * MS, due, *counters, is_loading, n * fresh_bytes))
     return found
 
 
@@ -37,8 +42,8 @@ def evidence(*stalls: Stall, seen: list[ProcessSample] | None = None) -> Evidenc
     return found
 
 
-def cause(course: Course, runs: Runs = NONE, seen: Evidence | None = None, waits: bool = False) -> Cause:
-    return cause_of(course, runs, seen or evidence(), waits)[0]
+def cause(course: Course, runs: Runs = NONE, seen: Evidence | None = None, delay_ms: int = 0) -> Cause:
+    return cause_of(course, runs, seen or evidence(), delay_ms * MS)[0]
 
 
 def test_every_cause_is_explained() -> None:
@@ -71,17 +76,34 @@ def test_a_wait_with_busy_instances_is_a_queue_or_one_long_run() -> None:
 
 
 def test_a_wait_with_idle_instances_is_for_a_batch_or_for_an_instance() -> None:
-    assert cause(QUEUED, waits=True) is Cause.WAITING_FOR_BATCH
+    assert cause(QUEUED, delay_ms=90) is Cause.WAITING_FOR_BATCH
     assert cause(QUEUED) is Cause.NO_INSTANCE
 
 
 @pytest.mark.parametrize("kind", list(Incident))
 def test_what_stops_the_process_is_the_cause_of_what_stood_still(kind: Incident) -> None:
     stall = Stall(kind, 1010 * MS, 1090 * MS, "f (a.py:3)")
-    found, place = cause_of(QUEUED, NONE, evidence(stall), False)
+    found, place = cause_of(QUEUED, NONE, evidence(stall))
     assert found == kind.value
     assert place == ("" if kind is Incident.COLLECTION else "f (a.py:3)")
     assert cause(QUEUED, seen=evidence(stall._replace(end_ns=1040 * MS))) is Cause.NO_INSTANCE
+
+
+@pytest.mark.parametrize("kind", [Incident.LOOP_LATE, Incident.MACHINE_BUSY])
+def test_a_loop_that_stands_still_while_nothing_needs_it_is_not_the_cause(kind: Incident) -> None:
+    stall = evidence(Stall(kind, 1010 * MS, 1090 * MS))
+    slow_model = replace(QUICK, infer_ns=1090 * MS, end_ns=1090 * MS, responded_ns=1091 * MS)
+    assert cause(slow_model, seen=stall) is Cause.MODEL
+    assert cause(QUEUED, seen=stall, delay_ms=94) is Cause.WAITING_FOR_BATCH
+    # A delay that was over long before is no excuse.
+    assert cause(QUEUED, seen=stall, delay_ms=10) == kind.value
+
+
+def test_a_load_explains_a_wait_that_nothing_else_explains() -> None:
+    beside = evidence(seen=samples(is_loading=True))
+    assert cause(QUEUED, seen=beside) is Cause.LOAD
+    assert cause(QUEUED, seen=beside, delay_ms=94) is Cause.WAITING_FOR_BATCH
+    assert cause(QUEUED, Runs([(900 * MS, 1094 * MS)], 1), beside) is Cause.INSTANCE_BUSY
 
 
 def test_a_request_that_was_read_after_a_stall_waited_for_its_end() -> None:
@@ -89,6 +111,10 @@ def test_a_request_that_was_read_after_a_stall_waited_for_its_end() -> None:
     seen = evidence(stall)
     assert begin_of(QUICK, seen) == 900 * MS
     assert cause(QUICK, seen=seen) is Cause.LOOP_LATE
+    # Also where the next turn came late: it was not read before.
+    late = evidence(stall._replace(begin_ns=965 * MS, end_ns=975 * MS))
+    slow_model = replace(QUICK, infer_ns=1030 * MS, end_ns=1030 * MS, responded_ns=1031 * MS)
+    assert cause(slow_model, seen=late) is Cause.LOOP_LATE
     assert begin_of(QUICK, evidence(stall._replace(begin_ns=800 * MS, end_ns=900 * MS))) == QUICK.received_ns
 
 
@@ -105,6 +131,8 @@ def test_page_faults_are_the_cause_when_the_kernel_has_most_of_the_time() -> Non
     assert cause(slow, seen=evidence(seen=samples(faults=5000, kernel_ms=15))) is Cause.PAGE_FAULTS
     # On a machine that is busy otherwise they have most of the little time that the process gets.
     assert cause(slow, seen=evidence(seen=samples(faults=900, kernel_ms=3, cpu_ms=4))) is Cause.PAGE_FAULTS
+    # A huge page needs one fault, which may take milliseconds.
+    assert cause(slow, seen=evidence(seen=samples(faults=1, kernel_ms=12, fresh_bytes=6 << 20))) is Cause.PAGE_FAULTS
     # The kernel's time without faults is that of other calls.
     assert cause(slow, seen=evidence(seen=samples(faults=3, kernel_ms=15))) is Cause.MODEL
 

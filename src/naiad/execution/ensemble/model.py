@@ -231,6 +231,9 @@ class EnsembleModel:
     def record_slow(self, requests: SlowRequests) -> None:
         """Do nothing: its members record the requests that they get."""
 
+    def log_batches(self, is_on: bool) -> None:
+        """Do nothing: its members log their batches."""
+
     def stop_accepting(self) -> None:
         """Refuse new requests; those that were accepted continue."""
         self._stopping = True

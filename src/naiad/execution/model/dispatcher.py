@@ -12,6 +12,7 @@ from naiad.errors import UnavailableError
 from naiad.eventloop.timer import LoopTimer
 from naiad.execution.batching.batch import Batch
 from naiad.execution.instances.model_instance import ModelInstance
+from naiad.execution.model.batch_log import log_batch
 from naiad.execution.model.group_change import InstancePosition
 from naiad.execution.model.rate_limits import OPEN_GATE, RateLimitGate, RateLimits
 from naiad.execution.model.responder import ModelResponder
@@ -38,6 +39,7 @@ class Dispatcher:
         outage: why no instance will be there for a while.
         gate: decides when an idle instance may run.
         notes_batches: requests note the batch that they run in, as some are steps of ensembles.
+        logged_as: the name of the model, where ``notes_batches`` is to log the batches as well; "" where it is not.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Dispatcher:
         self.turn_is_set = False
         self.outage: UnavailableError | None = None
         self.notes_batches = False
+        self.logged_as = ""
         self._timer: LoopTimer | None = None
 
     def await_callers(self, awaits_callers: Callable[[list[Batch]], bool] | None) -> None:
@@ -128,6 +131,8 @@ class Dispatcher:
         if self.notes_batches:
             for request in batch.requests:
                 request.joined(batch)
+            if self.logged_as:
+                log_batch(self.logged_as, batch)
         prepare = instance.prepare
         if prepare is not None:
             prepare(batch, now_ns)

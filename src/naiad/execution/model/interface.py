@@ -110,6 +110,9 @@ class LoadedVersion(ServingModel, Protocol):
     def record_slow(self, requests: SlowRequests) -> None:
         """Look for slow requests from now on. Called before its first request."""
 
+    def log_batches(self, is_on: bool) -> None:
+        """Log each batch from now on, or no more."""
+
     def stop_accepting(self) -> None:
         """Refuse new requests; admitted ones continue."""
 

@@ -161,8 +161,15 @@ class LoadedModel:
     def record_slow(self, requests: SlowRequests) -> None:
         """Look for slow requests from now on. Called before its first request."""
         if self._responder.slow is None:
-            self._responder.slow = SlowOfModel(requests, self.name, self.version)
+            batching = self.spec.batching
+            delay_ns = 0 if batching is None else batching.max_queue_delay_ns
+            self._responder.slow = SlowOfModel(requests, self.name, self.version, delay_ns)
         self._responder.slow.instances = self._serving_count()
+
+    def log_batches(self, is_on: bool) -> None:
+        """Log each batch from now on, or no more."""
+        self._queue.logged_as = self.name if is_on else ""
+        self._queue.notes_batches = self._queue.notes_batches or is_on
 
     def _serving_count(self) -> int:
         return sum(i not in self._set.passive for i in self._instances)

@@ -23,7 +23,8 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import NaiadError
 from naiad.eventloop.timer import LoopTimer
 from naiad.execution.model.cache import ModelCache
-from naiad.request import Array, InferRequest, Outputs, request_label
+from naiad.request import Array, InferRequest, Outputs
+from naiad.telemetry.logs.server_log import request_log
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ class RemoteModelCache(ModelCache):
             try:
                 request.respond({}, error)
             except Exception:
-                logger.exception("%sthe answer could not be sent", request_label(request.id))
+                request_log(logger, logging.ERROR, request.id, "the answer could not be sent", exc_info=True)
 
     def keep(self, request: InferRequest, outputs: Mapping[str, Array] | None) -> None:
         """Store the outputs of a request that was looked up, unless it failed and they are None."""

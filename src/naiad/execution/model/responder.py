@@ -192,7 +192,7 @@ class ModelResponder:
         """Log that a request failed."""
         # A caller that leaves is no fault of the server or of the model.
         level = logging.DEBUG if isinstance(error, CancelledError) else logging.WARNING
-        request_log(logger, level, request.id, "failed for model '%s': %s", self._name, error)
+        request_log(logger, level, request.id, "failed for model '%s': %s", self._name, error, model=self._name)
 
     def respond(self, request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         """Send one request its response, in its turn; it is counted elsewhere."""
@@ -288,7 +288,7 @@ def send_part(
     try:
         request.respond_part(outputs, error, is_last)
     except Exception:
-        logger.exception("%sthe answer could not be sent", request_label(request.id))
+        request_log(logger, logging.ERROR, request.id, "the answer could not be sent", exc_info=True)
 
 
 def _trace_sent(
@@ -314,8 +314,8 @@ def not_sent(request: InferRequest) -> None:
 
     The caller gets an error, in case it is the outputs that could not be sent.
     """
-    logger.exception("%sthe answer could not be sent", request_label(request.id))
+    request_log(logger, logging.ERROR, request.id, "the answer could not be sent", exc_info=True)
     try:
         request.respond({}, InternalError(f"{request_label(request.id)}the answer could not be sent, see the log"))
     except Exception:
-        logger.debug("%snor could an error be sent", request_label(request.id), exc_info=True)
+        request_log(logger, logging.DEBUG, request.id, "nor could an error be sent", exc_info=True)

@@ -13,6 +13,7 @@ from naiad.errors import InternalError, NaiadError, UnavailableError
 from naiad.execution.worker.codec.client_memory import OutgoingFrame
 from naiad.execution.worker.codec.writer import BatchWriter, frame
 from naiad.request import NO_PARAMETERS, Array, InferRequest, Outputs, request_label
+from naiad.telemetry.logs.json_lines import REQUEST_ID
 from naiad.tensor.dtypes import BY_NUMPY
 from naiad.tensor.packed_bytes import serialised
 from naiad.worker.ipc.frames import CALL_RESPONSE, FLAG_EMPTY, FLAG_ERROR, RESPONSE_HEAD
@@ -87,7 +88,7 @@ def _not_written(request: InferRequest, error: Exception) -> NaiadError:
     label = request_label(request.id)
     if isinstance(error, (OSError, MemoryError)):
         return UnavailableError(f"{label}there is no memory for a response to a call: {error}")
-    logger.error("%sa response to a call could not be written", label, exc_info=error)
+    logger.error("%sa response to a call could not be written", label, exc_info=error, extra={REQUEST_ID: request.id})
     return InternalError(f"{label}a response to a call could not be written, see the log of the server")
 
 

@@ -1,4 +1,4 @@
-"""The server's log: the reference's two line formats over the standard ``logging`` module, and one for terminals.
+"""The server's log: the reference's two line formats over the standard ``logging`` module, JSON, and one for terminals.
 
 Source: ``logging.cc`` of the reference. ``default`` begins a line with ``I0131 23:59:59.123456 <pid> <file>:<line>] ``,
 ``ISO8601`` with ``2026-01-31T23:59:59Z I <pid> <file>:<line>] ``, both in UTC; the message follows as a JSON string
@@ -17,19 +17,25 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from naiad.errors import OptionError
 from naiad.options import ServerOptions
 from naiad.request import request_label
+from naiad.telemetry.logs.json_lines import MODEL, REQUEST_ID, format_as_json
+from naiad.telemetry.logs.log_file import LogFile
+from naiad.telemetry.logs.moments import split_time
 from naiad.telemetry.logs.recent_lines import RecentLines
-from naiad.telemetry.logs.sink import LogSink
+from naiad.telemetry.logs.sink import LogSink, plain_notice
 from naiad.telemetry.logs.terminal import format_for_terminal, is_terminal, wants_colours
 
 LOGGER = logging.getLogger("naiad")
-FORMATS = ("default", "ISO8601")
+FORMATS = ("default", "ISO8601", "json")
+BATCHES: Final = 2
+"""The verbose level from which on batches are logged."""
 ESCAPE_VARIABLE = "TRITON_SERVER_ESCAPE_LOG_MESSAGES"
 
 _TABLE = "naiad_table"
@@ -38,7 +44,7 @@ _FLUSH_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """The settings of the log. ``log_file`` "" means standard output and standard error."""
+    """The settings of the log that the protocol has. ``log_file`` "" means standard output and standard error."""
 
     log_file: str = ""
     log_info: bool = True
@@ -78,6 +84,19 @@ class LogSettings:
         return next((level for level, wanted in switches if wanted), logging.CRITICAL + 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """When the log file is renamed, and how many renamed files stay; see ``LogFile``."""
+
+    max_bytes: int = 0
+    backups: int = 5
+
+    @classmethod
+    def from_options(cls, options: ServerOptions) -> Rotation:
+        """The rotation that the options ask for."""
+        return cls(options.log_file_max_bytes, options.log_file_backups)
+
+
 class ServerLog(logging.Handler):
     """The log of the process, as a context manager: on exit it restores the handlers that it replaced.
 
@@ -95,6 +114,7 @@ class ServerLog(logging.Handler):
         stderr: TextIO | None = None,
         *,
         for_terminals: bool = False,
+        rotation: Rotation | None = None,
     ) -> None:
         """
         Args:
@@ -103,6 +123,7 @@ class ServerLog(logging.Handler):
             stdout: the stream of informational messages without a log file.
             stderr: the stream of warnings and errors without a log file.
             for_terminals: a stream that is a terminal gets lines for people while the format is ``default``.
+            rotation: of the log file; None for none.
 
         Raises:
             OptionError: the log file cannot be opened.
@@ -111,10 +132,10 @@ class ServerLog(logging.Handler):
         self._escape = environ.get(ESCAPE_VARIABLE) != "0"
         self._colours = wants_colours(environ)
         streams = (stdout or sys.stdout, stderr or sys.stderr)
-        self._stdout, self._stderr = sinks = LogSink(streams[0]), LogSink(streams[1])
+        self._stdout, self._stderr = sinks = LogSink(streams[0], self._dropped), LogSink(streams[1], self._dropped)
         self._terminals = {sink for sink, s in zip(sinks, streams, strict=True) if for_terminals and is_terminal(s)}
-        self._file: TextIO | None = None
-        self._file_sink: LogSink | None = None
+        self._rotation = rotation or Rotation()
+        self._file: LogFile | None = None
         self._restore: list[Callable[[], None]] = []
         self.when_changed: list[Callable[[LogSettings], None]] = []
         self.recent = RecentLines()
@@ -158,42 +179,73 @@ class ServerLog(logging.Handler):
         settings = self.settings
         if not settings.takes(record.levelno):
             return
-        sink = self._file_sink or (self._stderr if record.levelno >= logging.WARNING else self._stdout)
+        sink = self._file or (self._stderr if record.levelno >= logging.WARNING else self._stdout)
         try:
             line = self._line(record, sink)
         except Exception as error:  # whatever an argument raises when it is made a text
-            line = f"cannot format the log message {record.msg!r} of {record.pathname}:{record.lineno}: {error}\n"
+            line = self._plain_line(
+                f"cannot format the log message {record.msg!r} of {record.pathname}:{record.lineno}: {error}"
+            )
         sink.write(line)
         self.recent.append(record.levelno, line)
 
-    def _line(self, record: logging.LogRecord, sink: LogSink) -> str:
+    def _line(self, record: logging.LogRecord, sink: LogSink | LogFile) -> str:
         log_format = self.settings.log_format
         if log_format != "default" or sink not in self._terminals:
             return format_record(record, log_format, self._escape)
         return format_for_terminal(record, _message(record), _table_below(record), coloured=self._colours)
 
+    def _dropped(self, count: int) -> str:
+        return self._plain_line(plain_notice(count).rstrip())
+
+    def _plain_line(self, text: str) -> str:
+        """A line of the log about itself: the text alone, except in JSON, which is to be valid in every line."""
+        if self.settings.log_format != "json":
+            return text + "\n"
+        record = LOGGER.makeRecord(LOGGER.name, logging.WARNING, __file__, 0, "%s", (text,), None)
+        return format_record(record, "json", self._escape)
+
+    def reopen_file(self) -> None:
+        """Open the log file again: another program may have renamed it."""
+        with self._locked():
+            if self._file is None:
+                return
+            try:
+                self._file.reopen()
+            except OSError as error:
+                problem = error
+            else:
+                return
+        LOGGER.error("the log file cannot be opened again, lines go to the old one: %s", problem)
+
     def close(self) -> None:
         """Write the buffered lines, for a moment at most, and close the log file."""
-        for sink in (self._stdout, self._stderr, self._file_sink):
+        for sink in (self._stdout, self._stderr, self._file.sink if self._file is not None else None):
             if sink is not None:
                 sink.flush(_FLUSH_SECONDS)
         self._open("")
         super().close()
 
     def _open(self, path: str) -> None:
+        rotation = self._rotation
         try:
-            file = open(path, "a", encoding="utf-8") if path else None  # noqa: SIM115
+            file = LogFile(path, rotation.max_bytes, rotation.backups, self._dropped) if path else None
         except OSError as error:
             raise OptionError(
                 f'Bad option: "--log-file". cannot append to {path}: {error.strerror}. Name a file in a folder that '
                 "exists and may be written."
             ) from error
-        self.acquire()  # another thread may be about to write a line: it must not find the file closed
-        try:
+        with self._locked():
             if self._file is not None:
                 self._file.close()
             self._file = file
-            self._file_sink = LogSink(file) if file is not None else None
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        # Another thread may be about to write a line: it must not find the file closed.
+        self.acquire()
+        try:
+            yield
         finally:
             self.release()
 
@@ -208,12 +260,26 @@ def verbose(logger: logging.Logger, level: int, message: str, *args: object) -> 
     logger.log(verbose_level(level), message, *args, stacklevel=2)
 
 
-def request_log(logger: logging.Logger, level: int, request_id: str, message: str, *args: object) -> None:
-    """Log ``message`` about one request: the line begins with ``[request id: <id>] ``."""
+def request_log(
+    logger: logging.Logger,
+    level: int,
+    request_id: str,
+    message: str,
+    *args: object,
+    model: str = "",
+    exc_info: bool = False,
+) -> None:
+    """Log ``message`` about one request: the line begins with ``[request id: <id>] ``.
+
+    Args:
+        model: the request's, where it is known; JSON has it in a field of its own, as it has the id.
+        exc_info: the exception that is being handled belongs to it.
+    """
     if logger.isEnabledFor(level):
         # The label is an argument: a "%" in a client's id must not be read as a placeholder.
         labelled = "%s" + message
-        logger.log(level, labelled, request_label(request_id), *args, stacklevel=2)
+        extra = {REQUEST_ID: request_id, MODEL: model}
+        logger.log(level, labelled, request_label(request_id), *args, stacklevel=2, exc_info=exc_info, extra=extra)
 
 
 def table_log(logger: logging.Logger, level: int, heading: str, table: str) -> None:
@@ -224,6 +290,8 @@ def table_log(logger: logging.Logger, level: int, heading: str, table: str) -> N
 
 def format_record(record: logging.LogRecord, log_format: str, escape: bool) -> str:
     """One record as the text of its line, with the newline."""
+    if log_format == "json":
+        return format_as_json(record, record.getMessage(), _exception(record), _table_below(record))
     message = _message(record)
     if escape:
         message = json.dumps(message, ensure_ascii=False)
@@ -232,10 +300,14 @@ def format_record(record: logging.LogRecord, log_format: str, escape: bool) -> s
 
 def _message(record: logging.LogRecord) -> str:
     """The record's text, with the traceback of its exception if it has one."""
-    message = record.getMessage()
+    message, exception = record.getMessage(), _exception(record)
+    return f"{message}\n{exception}" if exception else message
+
+
+def _exception(record: logging.LogRecord) -> str:
     if record.exc_info and record.exc_info[0] is not None:
-        message = f"{message}\n{logging.Formatter().formatException(record.exc_info)}"
-    return message
+        return logging.Formatter().formatException(record.exc_info)
+    return ""
 
 
 def _table_below(record: logging.LogRecord) -> str:
@@ -245,8 +317,7 @@ def _table_below(record: logging.LogRecord) -> str:
 
 def _prefix(record: logging.LogRecord, log_format: str) -> str:
     letter = "E" if record.levelno >= logging.ERROR else "W" if record.levelno >= logging.WARNING else "I"
-    seconds, microseconds = divmod(round(record.created * 1_000_000), 1_000_000)
-    moment = time.gmtime(seconds)
+    moment, microseconds = split_time(record.created)
     place = f"{record.process} {record.filename}:{record.lineno}] "
     if log_format == "ISO8601":
         return time.strftime("%Y-%m-%dT%H:%M:%SZ ", moment) + f"{letter} {place}"

@@ -6,6 +6,7 @@ import os
 import select
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import TextIO
 
 _CHUNK = 4096
@@ -15,16 +16,22 @@ _BACKLOG = 1 << 20
 """The most bytes buffered for a stream that is full; further lines are dropped and counted."""
 
 
+def plain_notice(count: int) -> str:
+    """The line that says how many lines were dropped."""
+    return f"{count} log lines were dropped: the stream did not take them\n"
+
+
 class LogSink:
-    """Writes whole lines to a stream from any thread.
+    """Writes whole lines to a stream from any thread. ``dropped`` makes the line about a number of dropped ones.
 
     A stream that is full (a pipe that nobody reads) gets a thread of its own until it has caught up, so that the caller
     never blocks. A stream that is closed or broken, or None in a process that was started without it, drops every line:
     a log has no place to report its own failure.
     """
 
-    def __init__(self, stream: TextIO | None) -> None:
+    def __init__(self, stream: TextIO | None, dropped: Callable[[int], str] = plain_notice) -> None:
         self._stream = stream
+        self._notice = dropped
         self._descriptor = _descriptor(stream)
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
@@ -76,7 +83,7 @@ class LogSink:
                 self._waiting_bytes -= len(data)
                 return data
             if self._dropped:
-                notice = f"{self._dropped} log lines were dropped: the stream did not take them\n"
+                notice = self._notice(self._dropped)
                 self._dropped = 0
                 return notice.encode()
             # Under the lock: a line of another thread was either seen above, or starts the next drainer.

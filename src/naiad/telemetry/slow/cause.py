@@ -92,19 +92,23 @@ def begin_of(course: Course, evidence: Evidence) -> int:
     return course.received_ns if stop is None else stop.begin_ns
 
 
-def cause_of(course: Course, runs: Runs, evidence: Evidence, waits_for_batch: bool) -> tuple[Cause, str]:
+def cause_of(course: Course, runs: Runs, evidence: Evidence, delay_ns: int = 0) -> tuple[Cause, str]:
     """The cause, and the place in the code where that is known.
 
     Args:
-        waits_for_batch: its batch left when the delay was over or a size was reached, not as soon as it could.
+        delay_ns: how long its batch waits for others, where it left when that was over or a size was reached; 0 where
+            it left as soon as it could.
     """
     begin, end = begin_of(course, evidence), course.responded_ns
     total = max(1, end - begin)
     if course.paused_ns * 2 >= total:
         return Cause.CLIENT_NOT_READING, ""
-    found = _stop(begin, end, total, course, evidence)
+    found = _stop(begin, end, total, course, evidence, delay_ns)
     if found is not None:
         return found
+    before = _stop_before(begin, end, course, evidence)
+    if before is not None:
+        return before
     stages = {
         Cause.QUEUE: course.start_ns - course.queued_ns,
         Cause.INPUTS: course.input_ns - course.start_ns,
@@ -113,23 +117,43 @@ def cause_of(course: Course, runs: Runs, evidence: Evidence, waits_for_batch: bo
     }
     longest = max(stages, key=lambda stage: stages[stage])
     if longest is Cause.QUEUE:
-        return _wait(course, runs, waits_for_batch), ""
+        wait = _wait(course, runs, bool(delay_ns))
+        # Nothing that it waited for is known, and a load had most of the time: instances start slowly beside one.
+        is_beside_load = wait is Cause.NO_INSTANCE and not _is_beside_no_load(begin, end, total, evidence)
+        return Cause.LOAD if is_beside_load else wait, ""
     return longest, ""
 
 
-def _stop(begin: int, end: int, total: int, course: Course, evidence: Evidence) -> tuple[Cause, str] | None:
+def _stop(
+    begin: int, end: int, total: int, course: Course, evidence: Evidence, delay_ns: int
+) -> tuple[Cause, str] | None:
     if evidence.stopped_ns(Incident.COLLECTION, begin, end) * 2 >= total:
         return Cause.COLLECTION, ""
     if evidence.faulting_ns(begin, end) * 2 >= total and _is_beside_no_load(begin, end, total, evidence):
         return Cause.PAGE_FAULTS, ""
-    kinds = (Incident.INTERPRETER_HELD, Incident.LOOP_LATE, Incident.MACHINE_BUSY)
-    stops = {kind: evidence.stopped_ns(kind, begin, end) for kind in kinds}
+    # The loop alone stood still in these: that costs a request nothing while its model runs, in a thread of its own, or
+    # while its batch waits for others anyway.
+    for_loop = ((begin, course.queued_ns), (course.queued_ns + delay_ns, course.start_ns), (course.infer_ns, end))
+    stops = {
+        kind: sum(evidence.stopped_ns(kind, *part) for part in for_loop if part[0] < part[1])
+        for kind in (Incident.LOOP_LATE, Incident.MACHINE_BUSY)
+    }
+    stops[Incident.INTERPRETER_HELD] = evidence.stopped_ns(Incident.INTERPRETER_HELD, begin, end)
     if sum(stops.values()) * 2 < total:
         return None
     worst = max(stops, key=lambda kind: stops[kind])
     if evidence.loading_ns(begin, end) * 2 >= total:
         return Cause.LOAD, evidence.place_of(worst, begin, end)
     return Cause(worst), evidence.place_of(worst, begin, end)
+
+
+def _stop_before(begin: int, end: int, course: Course, evidence: Evidence) -> tuple[Cause, str] | None:
+    """The stop after which the request was read, where the time until then is the most of it."""
+    stop = evidence.stop_before(course.received_ns, _TURN_NS)
+    if stop is None or (course.received_ns - begin) * 2 < end - begin:
+        return None
+    is_beside_load = not _is_beside_no_load(begin, end, end - begin, evidence)
+    return (Cause.LOAD if is_beside_load else Cause(stop.kind)), stop.place
 
 
 def _is_beside_no_load(begin: int, end: int, total: int, evidence: Evidence) -> bool:

@@ -12,7 +12,9 @@ SAMPLE_S: Final = 0.02
 """How often the process is looked at."""
 MAX_SAMPLES: Final = 3000
 _DEAREST_NS: Final = 700_000
-"""The most that a page fault takes: that of a huge page."""
+"""The most that a page fault takes: that of a huge page, on a machine that has little else to do."""
+_BYTE_NS: Final = 2
+"""The most that the kernel takes to clear a byte of fresh memory, on a machine whose processors are all taken."""
 LEAST_NS: Final = 5_000_000
 """A delay that is shorter is nothing unusual."""
 
@@ -42,6 +44,7 @@ class ProcessSample(NamedTuple):
         minor_faults, major_faults: page faults without and with a read from a disk.
         system_ns, cpu_ns: processor time in the kernel, and all of it.
         is_loading: a model was being loaded or unloaded.
+        resident_bytes: the memory of the process.
     """
 
     due_ns: int
@@ -51,6 +54,7 @@ class ProcessSample(NamedTuple):
     system_ns: int
     cpu_ns: int
     is_loading: bool
+    resident_bytes: int = 0
 
 
 class Evidence:
@@ -76,7 +80,7 @@ class Evidence:
 
     def loading_ns(self, begin_ns: int, end_ns: int) -> int:
         """How long a model was being loaded or unloaded within a time."""
-        spans = ((a.at_ns, b.at_ns) for a, b in self._pairs(begin_ns, end_ns) if b.is_loading)
+        spans = ((a.at_ns, b.at_ns) for a, b in self._pairs(begin_ns, end_ns) if a.is_loading or b.is_loading)
         return covered(spans, begin_ns, end_ns)
 
     def watcher_late_ns(self, begin_ns: int, end_ns: int) -> int:
@@ -87,18 +91,27 @@ class Evidence:
     def faulting_ns(self, begin_ns: int, end_ns: int) -> int:
         """About how long page faults took within a time, of all threads together."""
         total = 0
-        for a, b in self._pairs(begin_ns, end_ns):
-            minor, major = b.minor_faults - a.minor_faults, b.major_faults - a.major_faults
+        for a, b, after in self._with_next(begin_ns, end_ns):
+            # A fault counts when it ends, which may be in the next sample: that of a huge page takes milliseconds.
+            minor, fresh = after.minor_faults - a.minor_faults, after.resident_bytes - a.resident_bytes
+            major = b.major_faults - a.major_faults
             # What a fault costs differs a hundredfold between machines: the time in the kernel is what it was, if there
             # were faults enough to have caused it. Its share of the processor time is that of the wall time as well,
             # however busy the machine is.
-            faults_ns = min(b.system_ns - a.system_ns, minor * _DEAREST_NS)
+            faults_ns = min(b.system_ns - a.system_ns, max(minor * _DEAREST_NS, fresh * _BYTE_NS))
             span, cpu_ns = max(1, b.at_ns - a.at_ns), max(1, b.cpu_ns - a.cpu_ns)
             took_ns = span * faults_ns // cpu_ns if cpu_ns * 20 > span else faults_ns
             took_ns += major * _DEAREST_NS
             share = covered([(a.at_ns, b.at_ns)], begin_ns, end_ns) / span
             total += int(min(took_ns, span) * share)
         return total
+
+    def _with_next(self, begin_ns: int, end_ns: int) -> Iterator[tuple[ProcessSample, ProcessSample, ProcessSample]]:
+        """The pairs with the sample that follows each; the last sample follows itself."""
+        pairs = tuple(self._pairs(begin_ns, end_ns + 2 * int(SAMPLE_S * 1e9)))
+        for at, (a, b) in enumerate(pairs):
+            if a.at_ns < end_ns:
+                yield a, b, pairs[at + 1][1] if at + 1 < len(pairs) else b
 
     def _stops(self) -> tuple[Stall, ...]:
         # A copy: a thread may append meanwhile.

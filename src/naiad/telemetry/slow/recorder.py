@@ -35,7 +35,7 @@ class Found:
     Attributes:
         rows, batch_rows: of the request, and of the batch that it ran in.
         runs: the runs of the model since it came, without its own.
-        waits_for_batch: as in ``cause_of``.
+        delay_ns: as in ``cause_of``.
     """
 
     model: str
@@ -46,7 +46,7 @@ class Found:
     batch_rows: int
     course: Course
     runs: Runs
-    waits_for_batch: bool
+    delay_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class SlowRequests:
     def _explain(self, found: Found) -> None:
         self._waiting -= 1
         begin_ns = begin_of(found.course, self.evidence)
-        cause, place = cause_of(found.course, found.runs, self.evidence, found.waits_for_batch)
+        cause, place = cause_of(found.course, found.runs, self.evidence, found.delay_ns)
         request = SlowRequest(found, begin_ns, cause, place)
         self._number += 1
         entry = (request.total_ns, self._number, request)
@@ -144,12 +144,14 @@ class SlowRequests:
 class SlowOfModel:
     """Looks for the slow requests of one model version, and remembers its runs."""
 
-    __slots__ = ("_model", "_paused", "_requests", "_runs", "_version", "instances")
+    __slots__ = ("_delay_ns", "_model", "_paused", "_requests", "_runs", "_version", "instances")
 
-    def __init__(self, requests: SlowRequests, model: str, version: int) -> None:
+    def __init__(self, requests: SlowRequests, model: str, version: int, delay_ns: int = 0) -> None:
+        """``delay_ns``: how long its batches wait for others."""
         self._requests = requests
         self._model = model
         self._version = version
+        self._delay_ns = delay_ns
         self._runs: deque[tuple[int, int]] = deque(maxlen=_RUNS)
         # When the caller of a request stopped reading, and for how long it did not read before.
         self._paused: dict[InferRequest, tuple[int, int]] = {}
@@ -198,6 +200,6 @@ class SlowOfModel:
                 Found(
                     self._model, self._version, request.id[:_MAX_ID], time(), request.options.rows, rows, course,
                     Runs([span for span in self._runs if span[1] > request.received_ns and span[0] != begun_ns],
-                    self.instances), reason in ("delay", "preferred_size", "full"),
+                    self.instances), self._delay_ns if reason in ("delay", "preferred_size", "full") else 0,
                 )
             )  # fmt: skip

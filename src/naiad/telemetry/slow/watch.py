@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import mmap
 import os
 import sys
 import threading
@@ -19,6 +20,7 @@ from typing import Any, Final
 from naiad.telemetry.slow.evidence import LEAST_NS, SAMPLE_S, Evidence, Incident, ProcessSample, Stall
 
 _SAMPLE_NS: Final = int(SAMPLE_S * 1e9)
+_PAGE_BYTES: Final = mmap.PAGESIZE
 _LOADING: Final = "naiad-load"
 """The name of threads that load and unload models."""
 
@@ -39,6 +41,7 @@ class ProcessWatch:
         self._thread: threading.Thread | None = None
         self._loop_thread = 0
         self._run_queue: int | None = None
+        self._memory: int | None = None
         self._due_ns = self._cpu_ns = self._process_ns = self._delay_ns = 0
         self._collection_ns = 0
         self._place = ""
@@ -53,6 +56,8 @@ class ProcessWatch:
         # The time that the loop was ready to run and had no processor. Only Linux has it.
         with contextlib.suppress(OSError):
             self._run_queue = os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY)
+        with contextlib.suppress(OSError):
+            self._memory = os.open("/proc/self/statm", os.O_RDONLY)
         gc.callbacks.append(self._collected)
         self._rearm()
         self._thread = threading.Thread(target=self._look, name="naiad-watch", daemon=True)
@@ -69,8 +74,9 @@ class ProcessWatch:
         self._end.set()
         if self._thread is not None:
             self._thread.join()
-        if self._run_queue is not None:
-            os.close(self._run_queue)
+        for descriptor in (self._run_queue, self._memory):
+            if descriptor is not None:
+                os.close(descriptor)
 
     # On the loop
 
@@ -119,6 +125,11 @@ class ProcessWatch:
             return Incident.MACHINE_BUSY
         return Incident.INTERPRETER_HELD if is_held else Incident.LOOP_LATE
 
+    def _resident_bytes(self) -> int:
+        if self._memory is None:
+            return 0
+        return int(os.pread(self._memory, 128, 0).split()[1]) * _PAGE_BYTES
+
     def _delayed_ns(self) -> int:
         if self._run_queue is None:
             return 0
@@ -138,14 +149,14 @@ class ProcessWatch:
         due = monotonic() + SAMPLE_S
         while not self._end.wait(max(0.0, due - monotonic())):
             now_ns = monotonic_ns()
-            self._evidence.samples.append(_sample(int(due * 1e9), now_ns))
+            self._evidence.samples.append(_sample(int(due * 1e9), now_ns, self._resident_bytes()))
             if now_ns > self._due_ns + LEAST_NS and not self._place:
                 # The loop is late, and this thread has the interpreter: here is what the loop does.
                 self._place = _place_of(sys._current_frames().get(self._loop_thread))
             due = max(due, monotonic()) + SAMPLE_S
 
 
-def _sample(due_ns: int, now_ns: int) -> ProcessSample:
+def _sample(due_ns: int, now_ns: int, resident_bytes: int) -> ProcessSample:
     try:
         import resource
 
@@ -156,7 +167,7 @@ def _sample(due_ns: int, now_ns: int) -> ProcessSample:
         # Windows does not have them.
         counters = 0, 0, 0, 0
     is_loading = any(thread.name == _LOADING for thread in threading.enumerate())
-    return ProcessSample(due_ns, now_ns, *counters, is_loading)
+    return ProcessSample(due_ns, now_ns, *counters, is_loading, resident_bytes)
 
 
 def _place_of(frame: Any) -> str:

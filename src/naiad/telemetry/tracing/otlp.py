@@ -1,4 +1,4 @@
-"""Traces as spans of OpenTelemetry, sent to a collector over OTLP/HTTP by a thread: the loop never waits for it.
+"""Traces as spans of OpenTelemetry, sent to a collector over OTLP by a thread: the loop never waits for it.
 
 Source of the spans, their names and attributes: ``tracer.cc`` of the reference. ``InferRequest`` is the request from
 its arrival to its response, the span with the name of the model is its time in the model, ``compute`` is its run.
@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from naiad.errors import OptionError, first_line
 from naiad.extras import how_to_install
-from naiad.options.trace_config import BATCHING, OPENTELEMETRY, TraceSetting, batching_number
+from naiad.options.trace_config import (
+    BATCHING,
+    GRPC,
+    HTTP_PROTOBUF,
+    OPENTELEMETRY,
+    TraceSetting,
+    batching_number,
+    span_protocol,
+)
 from naiad.telemetry.tracing.trace import Trace, TraceOutput
 from naiad.telemetry.tracing.writer_thread import TraceThread
 
@@ -26,6 +34,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("naiad")
 
 DEFAULT_URL: Final = "http://localhost:4318/v1/traces"
+DEFAULT_URLS: Final = {HTTP_PROTOBUF: DEFAULT_URL, GRPC: "http://localhost:4317"}
+_EXPORTERS: Final = {
+    HTTP_PROTOBUF: ("opentelemetry.exporter.otlp.proto.http.trace_exporter", how_to_install("otel")),
+    GRPC: ("opentelemetry.exporter.otlp.proto.grpc.trace_exporter", how_to_install("otel-grpc")),
+}
+"""By protocol, the module with the exporter, and how to install it."""
+_PROTOCOL_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 DEFAULT_RESOURCE: Final = {"service.name": "triton-inference-server"}
 SPANS: Final = 3
 """Spans of one trace."""
@@ -36,7 +51,8 @@ class SpanSettings:
     """The settings of the exporter.
 
     Attributes:
-        url: the address of the collector.
+        url: the address of the collector; over gRPC only its host and port count, and whether it is encrypted (https).
+        protocol: one of ``PROTOCOLS``.
         resource: the attributes of the server in all spans.
         max_waiting: the most spans that wait to be sent; further spans are dropped and counted.
         delay_s: how long spans wait to be sent together with others.
@@ -48,13 +64,15 @@ class SpanSettings:
     max_waiting: int = BATCHING["bsp_max_queue_size"]
     delay_s: float = BATCHING["bsp_schedule_delay"] / 1000
     max_batch: int = BATCHING["bsp_max_export_batch_size"]
+    protocol: str = HTTP_PROTOBUF
 
 
 def span_settings(given: Iterable[TraceSetting], environment: Mapping[str, str]) -> SpanSettings:
-    """The settings of ``--trace-config opentelemetry,...``, completed by the variables ``OTEL_BSP_...``.
+    """The settings of ``--trace-config opentelemetry,...``, completed by the variables ``OTEL_BSP_...`` and those of
+    the protocol.
 
     Raises:
-        OptionError: the value of such a variable is not a number that the setting accepts.
+        OptionError: such a variable has a value that the setting does not accept.
     """
     values: dict[str, Any] = {}
     resource = dict(DEFAULT_RESOURCE)
@@ -68,13 +86,25 @@ def span_settings(given: Iterable[TraceSetting], environment: Mapping[str, str])
         name: int(values.get(name) or _from(environment, f"OTEL_{name.upper()}", default))
         for name, default in BATCHING.items()
     }
+    protocol = str(values.get("protocol") or _protocol_of(environment))
     return SpanSettings(
-        values.get("url", DEFAULT_URL),
+        values.get("url", DEFAULT_URLS[protocol]),
         resource,
         numbers["bsp_max_queue_size"],
         numbers["bsp_schedule_delay"] / 1000,
         numbers["bsp_max_export_batch_size"],
+        protocol,
     )
+
+
+def _protocol_of(environment: Mapping[str, str]) -> str:
+    for name in _PROTOCOL_VARIABLES:
+        try:
+            if text := environment.get(name, ""):
+                return span_protocol(text)
+        except ValueError as error:
+            raise OptionError(f"environment variable {name}: {error}") from None
+    return HTTP_PROTOBUF
 
 
 def _from(environment: Mapping[str, str], name: str, default: int) -> int:
@@ -101,22 +131,27 @@ class SpanExport:
 
     def problem(self) -> str:
         """The missing package, with how to install it; "" when nothing is missing."""
+        exporter, how = _EXPORTERS[self._settings.protocol]
         try:
             # Here, when the server starts, and not with the first trace: it takes long.
-            for module in ("naiad.telemetry.tracing.spans", "opentelemetry.exporter.otlp.proto.http.trace_exporter"):
+            for module in ("naiad.telemetry.tracing.spans", exporter):
                 import_module(module)
         except ImportError as error:
+            over_grpc = " with opentelemetry,protocol=grpc" if self._settings.protocol == GRPC else ""
             return (
-                "mode=opentelemetry needs OpenTelemetry's SDK and its OTLP exporter, which cannot be imported "
-                f"({first_line(error)}); run: {how_to_install('otel')}"
+                f"mode=opentelemetry{over_grpc} needs OpenTelemetry's SDK and its OTLP exporter, which cannot be "
+                f"imported ({first_line(error)}); run: {how}"
             )
         return ""
 
     def shown(self) -> dict[str, str]:
         """The settings as the protocol shows them."""
         settings = self._settings
+        # The reference has no such setting: where it has the reference's value, nothing is added.
+        protocol = {} if settings.protocol == HTTP_PROTOBUF else {"protocol": settings.protocol}
         return {
             "url": settings.url,
+            **protocol,
             "resource": ",".join(f"{key}={value}" for key, value in (settings.resource or {}).items()),
             "bsp_max_queue_size": str(settings.max_waiting),
             "bsp_schedule_delay": str(round(settings.delay_s * 1000)),
@@ -144,13 +179,11 @@ class SpanExport:
             logger.exception("traces are no longer sent to %s", self._settings.url)
 
     def _send_all(self) -> None:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
         from naiad.telemetry.tracing.spans import SpanMaker
 
         # The library logs every failed attempt; here a failure is logged once.
         logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
-        exporter = OTLPSpanExporter(endpoint=self._settings.url)
+        exporter = self._exporter()
         maker = SpanMaker(self._settings.resource or {})
         is_over = False
         while not is_over:
@@ -163,6 +196,11 @@ class SpanExport:
                 self._send(exporter, spans[begin : begin + size])
             self._thread.log_dropped()
         exporter.shutdown()
+
+    def _exporter(self) -> Any:
+        # Both classes have one name and one interface. That of gRPC encrypts unless the scheme is http.
+        made: Any = import_module(_EXPORTERS[self._settings.protocol][0])
+        return made.OTLPSpanExporter(endpoint=self._settings.url)
 
     def _collect(self) -> tuple[list[Trace], bool]:
         """The traces to be sent next, and whether they are the last."""

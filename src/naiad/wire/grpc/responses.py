@@ -48,9 +48,13 @@ def opening(encoding: str) -> bytes:
     return OPENING if encoding == IDENTITY else OPENING + literal(b"grpc-encoding", encoding.encode())
 
 
-def closing(code: int, text: str) -> bytes:
+Fields = Sequence[tuple[str, str]]
+"""Trailing metadata of visible ASCII, in lower case."""
+
+
+def closing(code: int, text: str, fields: Fields = ()) -> bytes:
     """The block behind the last message."""
-    if not code and not text:
+    if not code and not text and not fields:
         return _OK
     block = literal(b"grpc-status", b"%d" % code)
     if text:
@@ -58,12 +62,14 @@ def closing(code: int, text: str) -> bytes:
     if code == Status.UNIMPLEMENTED:
         # So that a caller with an encoding that is not served learns which are.
         block += literal(b"grpc-accept-encoding", ACCEPTED.encode())
+    for name, value in fields:
+        block += literal(name.encode(), value.encode())
     return block
 
 
-def only(code: int, text: str) -> bytes:
+def only(code: int, text: str, fields: Fields = ()) -> bytes:
     """The only block of a response without messages."""
-    return OPENING + closing(code, text)
+    return OPENING + closing(code, text, fields)
 
 
 def plain_http(status: int) -> bytes:

@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 from naiad.errors import NaiadError
 from naiad.frontends.grpc.rpc.access_gate import admitted
 from naiad.frontends.grpc.rpc.call import Buffer, CallOwner, Method, Methods, Receiver, Streaming, Unary
+from naiad.frontends.grpc.rpc.call_log import with_call_log
+from naiad.frontends.grpc.rpc.timed_call import with_timing
+from naiad.request import BatchTimes
 from naiad.telemetry.metrics.server_statistics import CancelCounts
+from naiad.wire.grpc.responses import Fields
 from naiad.wire.grpc.status import INTERNAL_FAILURE, NO_MESSAGE, STOPPING, Status, shorten_text
 
 if TYPE_CHECKING:
@@ -90,11 +94,16 @@ class GrpcioCall:
             self.congested = self.congested or self._queued_bytes > CONGESTED_BYTES
             self._arrived.set()
 
-    def finish(self, code: int = 0, text: str = "") -> None:
-        """End the call with a status, after the messages that were sent before."""
+    def finish(self, code: int = 0, text: str = "", fields: Fields = ()) -> None:
+        """End the call with a status and trailing metadata, after the messages that were sent before."""
         if not self.ended:
             self._status = (code, text)
+            if fields:
+                self._context.set_trailing_metadata(tuple(fields))
             self._end()
+
+    def joined(self, batch: BatchTimes) -> None:
+        """Nothing: responses without times."""
 
     def pause(self) -> None:
         """Read no further messages for now."""
@@ -303,7 +312,8 @@ class CallsInFlight:
 
     def _method(self, path: str, call: GrpcioCall) -> Method | None:
         method = self._methods.get(path)
-        return method if self._gate is None else admitted(method, path, call.metadata, self._gate)
+        found = method if self._gate is None else admitted(method, path, call.metadata, self._gate)
+        return with_call_log(with_timing(found, call.metadata), path)
 
     async def _carry(self, call: GrpcioCall, method: Method) -> None:
         self._calls.add(call)

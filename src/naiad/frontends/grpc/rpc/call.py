@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from naiad.errors import NaiadError, caller_text
+from naiad.frontends.inference.refusals import id_field, id_of
+from naiad.request import BatchTimes
+from naiad.wire.grpc.responses import Fields
 
 Body = bytes | bytearray | memoryview
 """A request message. Its recipient may keep it."""
@@ -68,8 +71,11 @@ class RpcCall(Protocol):
     def send(self, parts: Sequence[Buffer], size: int) -> None:
         """Send one message of a stream of responses, ``size`` bytes in ``parts``."""
 
-    def finish(self, code: int = 0, text: str = "") -> None:
-        """End the call with a status."""
+    def finish(self, code: int = 0, text: str = "", fields: Fields = ()) -> None:
+        """End the call with a status, and with ``fields`` as trailing metadata."""
+
+    def joined(self, batch: BatchTimes) -> None:
+        """Note the batch that its request runs in, where its response has the times (``server-timing``)."""
 
     def pause(self) -> None:
         """Take no further request messages for now; a message that was already received may still come."""
@@ -116,6 +122,10 @@ def send_message(call: RpcCall, message: Any) -> None:
     call.send((raw,), len(raw))
 
 
-def fail(call: RpcCall, error: NaiadError) -> None:
-    """End a call with an error's code and text."""
-    call.finish(error.grpc_code, caller_text(error))
+def fail(call: RpcCall, error: NaiadError, request_id: str = "") -> None:
+    """End a call with an error's code and text.
+
+    ``request_id``: of the request that failed, for the trailing metadata; by default that of the owner of the call.
+    """
+    request_id = request_id or id_of(call.owner)
+    call.finish(error.grpc_code, caller_text(error), (id_field(request_id),) if request_id else ())

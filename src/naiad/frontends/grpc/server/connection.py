@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from naiad.errors import NaiadError
 from naiad.eventloop.end_of_turn import end_of_turn_queue
 from naiad.frontends.grpc.rpc.access_gate import admitted
+from naiad.frontends.grpc.rpc.call_log import with_call_log
+from naiad.frontends.grpc.rpc.timed_call import with_timing
 from naiad.frontends.grpc.server.h2_call import H2Call, RpcRoute
 from naiad.frontends.grpc.server.keepalive import PING, Keepalive
 from naiad.frontends.grpc.server.state import RECEIVE_BYTES
+from naiad.telemetry.logs.server_log import verbose
 from naiad.wire.grpc.call_head import parse_call_head
 from naiad.wire.grpc.status import Status
 from naiad.wire.http2.connection import Http2Connection
@@ -128,6 +131,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._end_of_turn = end_of_turn_queue(self._loop)
         connections = self.service.connections
         connections.add(self)
+        verbose(log, 3, "gRPC connection opened: %s", transport.get_extra_info("peername"))
         if self.service.draining:
             self._transport.abort()
             return
@@ -193,6 +197,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         # After the flag, by which the calls tell a disconnect from a cancellation.
         self.core.lose_streams(Http2ErrorCode.CANCEL)
         self.service.forget(self)
+        verbose(log, 3, "gRPC connection closed: %s", self._transport.get_extra_info("peername"))
 
     def pause_writing(self) -> None:
         # What the peer does not take is not added to: with its input, its requests wait too.
@@ -229,6 +234,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
                 method = admitted(method, call_head.path, call_head.metadata, gate)
             except NaiadError as error:
                 call_head = replace(call_head, status=Status(error.grpc_code), text=str(error))
+        method = with_call_log(with_timing(method, call_head.metadata), call_head.path)
         return RpcRoute(call_head, method, self.service.limits)
 
     # Writing
@@ -263,7 +269,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._count_waiting()
         if core.failed or (core.closed_to_new and not core.streams):
             if core.failed and not self._closing:
-                log.debug("a gRPC connection ended: %s", core.failure)
+                verbose(log, 3, "a gRPC connection ended: %s", core.failure)
             self._begin_to_close()
 
     def _count_waiting(self) -> None:
@@ -400,7 +406,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             return True
         reason = f"the connection made no progress for {self._stalled_s} s"
         if unsent or core.is_within_frame:
-            log.debug("a gRPC connection was dropped: %s", reason)
+            verbose(log, 3, "a gRPC connection was dropped: %s", reason)
             self._transport.abort()
         else:
             # The peer can still read: it learns the reason.

@@ -18,13 +18,14 @@ from naiad.wire.compression import compress
 from naiad.wire.grpc.call_head import NO_TIMEOUT, CallHead
 from naiad.wire.grpc.compression import IDENTITY, LEVELS
 from naiad.wire.grpc.messages import PREFIX_BYTES, prefix
-from naiad.wire.grpc.responses import closing, only, opening, plain_http, whole_response
+from naiad.wire.grpc.responses import Fields, closing, only, opening, plain_http, whole_response
 from naiad.wire.grpc.status import INTERNAL_FAILURE, NO_MESSAGE, STOPPING, Status
 from naiad.wire.http2.stream import BUSY, FIRST_FREE_FLAG, HEADERS_SENT, LOCAL_CLOSED, PAUSED, REMOTE_CLOSED, Stream
 
 if TYPE_CHECKING:
     from naiad.frontends.grpc.rpc.limits import GrpcLimits
     from naiad.frontends.grpc.server.state import GrpcService
+    from naiad.request import BatchTimes
     from naiad.wire.http2.connection import Http2Connection
     from naiad.wire.http2.headers import Http2RequestHead
 
@@ -425,17 +426,17 @@ class H2Call(Stream):
         elif self._closing is not None:
             self._core.end(self, self._closing)
 
-    def finish(self, code: int = 0, text: str = "") -> None:
+    def finish(self, code: int = 0, text: str = "", fields: Fields = ()) -> None:
         if self.flags & _ENDED:
             return
         if self.flags & _COMPRESSES and self._outbox:
             if not code:
                 # The status leaves behind the responses that are still compressed; an error does not wait for them.
-                self._closing = closing(code, text)
+                self._closing = closing(code, text, fields)
                 self._forget()
                 return
             self._outbox.clear()
-        self._end_with(closing(code, text) if self.flags & HEADERS_SENT else only(code, text))
+        self._end_with(closing(code, text, fields) if self.flags & HEADERS_SENT else only(code, text, fields))
 
     def _end_with(self, block: bytes) -> None:
         self._forget()
@@ -443,6 +444,9 @@ class H2Call(Stream):
             # The next sweep stops the rest of the request; a reset at once would be a failure to some clients.
             self.peer.quiet_limit_s = 1
         self._core.end(self, block)
+
+    def joined(self, batch: BatchTimes) -> None:
+        return
 
     def pause(self) -> None:
         self.flags |= PAUSED

@@ -14,8 +14,9 @@ from naiad.frontends.inference.classification import classify_off_loop
 from naiad.frontends.inference.client_request import ClientRequest
 from naiad.frontends.inference.deferred_inputs import unvalidated_strings
 from naiad.frontends.inference.model_wait import wait_for_model
+from naiad.frontends.inference.refusals import id_of, log_refusal
 from naiad.frontends.inference.shared_memory_io import open_regions
-from naiad.request import Array, memory_of
+from naiad.request import Array, BatchTimes, memory_of
 from naiad.shared_memory.registry import RegionRegistry
 from naiad.shared_memory.tensor_ref import RegionUse
 from naiad.wire.v2.classification import LargeClassesError
@@ -52,6 +53,9 @@ class GrpcInferRequest(ClientRequest):
 
     def headers(self) -> Mapping[str, str]:
         return self.call.metadata
+
+    def joined(self, batch: BatchTimes) -> None:
+        self.call.joined(batch)
 
     def is_wanted(self) -> bool:
         return not self.call.ended
@@ -146,9 +150,14 @@ class GrpcInferHandler:
 
     def _fail_or_wait(self, call: RpcCall, message: Body, error: NaiadError) -> None:
         """End the call with ``error``; or, where its model can be loaded, handle it again once it is."""
-        retry, refuse = partial(self, call, message), partial(fail, call)
+        retry, refuse = partial(self, call, message), partial(self._refuse, call, message)
         if not wait_for_model(self._decoder.demand, error, len(message), call, retry, refuse):
-            fail(call, error)
+            refuse(error)
+
+    def _refuse(self, call: RpcCall, message: Body, error: NaiadError) -> None:
+        request_id = id_of(call.owner) or self._decoder.read_id(message)
+        log_refusal(error, request_id)
+        fail(call, error, request_id)
 
     def _submit_specially(self, request: GrpcInferRequest) -> None:
         """Submit a request whose inputs lie in regions, or may be too long for the event loop."""

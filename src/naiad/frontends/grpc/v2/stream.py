@@ -38,6 +38,7 @@ from naiad.frontends.grpc.v2.stream_request import (
 )
 from naiad.frontends.inference.classification import classify_off_loop
 from naiad.frontends.inference.deferred_inputs import DeferredInputs, unvalidated_strings
+from naiad.frontends.inference.refusals import log_refusal
 from naiad.lifecycle.memory.load_on_demand import ModelNotLoadedError
 from naiad.options import INT32_MAX
 from naiad.request import Array, InferRequest, RequestOptions, request_label
@@ -204,7 +205,9 @@ class InferStream:
         return len(self._places) >= MAX_UNANSWERED or self._decoupled >= MAX_DECOUPLED or self._call.congested
 
     def _refuse(self, error: NaiadError, message: Body) -> None:
-        self._respond_at_once(partial(self._send_error, error, self._decoder.read_id(message)))
+        request_id = self._decoder.read_id(message)
+        log_refusal(error, request_id)
+        self._respond_at_once(partial(self._send_error, error, request_id))
 
     def _wait(self, message: Body, missing: ModelNotLoadedError) -> None:
         """Load the model of a message. It and the messages behind it wait meanwhile, and no further ones are read."""
@@ -419,13 +422,13 @@ class InferStream:
     def _send_error(self, error: NaiadError, request_id: str, model: str = "") -> None:
         """``model``: named if the request reached it; no further response follows then."""
         if self._ends_on_error:
-            self._end_with(error)
+            self._end_with(error, request_id)
             return
         self._call.send(*_error_message(error, request_id, model))
 
-    def _end_with(self, error: NaiadError) -> None:
+    def _end_with(self, error: NaiadError, request_id: str = "") -> None:
         self._refused = True
-        fail(self._call, error)
+        fail(self._call, error, request_id)
         self.cancel()
 
     def _drained(self) -> None:

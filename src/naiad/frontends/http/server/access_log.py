@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 
 from naiad.frontends.http.server.exchange import Application, Exchange, Handler
-from naiad.telemetry.logs.server_log import verbose
+from naiad.frontends.inference.refusals import id_in_json
+from naiad.telemetry.logs.server_log import request_log, verbose
 from naiad.wire.http1.head import RequestHead
 
 logger = logging.getLogger("naiad")
@@ -23,7 +24,11 @@ def log_requests(application: Application) -> Application:
         handler = application(head)
 
         def handle(exchange: Exchange, body: bytearray | memoryview) -> None:
-            verbose(logger, 1, "HTTP request: %s %s, %d bytes", head.method, head.target, len(body))
+            text, known = "HTTP request: %s %s, %d bytes", (head.method, head.target, len(body))
+            if request_id := id_in_json(body, head.first_part_bytes):
+                request_log(logger, logging.DEBUG, request_id, text, *known)
+            else:
+                verbose(logger, 1, text, *known)
             handler(exchange, body)
 
         return handle

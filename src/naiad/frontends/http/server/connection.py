@@ -19,6 +19,7 @@ from naiad.errors import QueueFullError
 from naiad.frontends.http.server.exchange import Exchange, give_up
 from naiad.frontends.http.server.response_writer import CHOKED, FINAL, REFUSED_HEAD, ResponseWriter
 from naiad.frontends.http.server.state import RECEIVE_BYTES, HttpService
+from naiad.telemetry.logs.server_log import verbose
 from naiad.wire.http1.body import SizedBody
 from naiad.wire.http1.chunked import ChunkedDecoder
 from naiad.wire.http1.head import HEAD_END, MAX_HEAD_BYTES, HttpError, RequestHead, check_head_start
@@ -89,6 +90,7 @@ class HttpConnection(ResponseWriter):
         # Bound once: one look-up less for every response.
         self.write = self._transport.write
         self._service.connections.add(self)
+        verbose(log, 3, "HTTP connection opened: %s", transport.get_extra_info("peername"))
         surplus = len(self._service.connections) - self._service.limits.max_connections
         if self._service.draining or surplus > MAX_REFUSED:
             self._transport.abort()
@@ -139,6 +141,7 @@ class HttpConnection(ResponseWriter):
             exchange.response = None
         self._service.budget.cancelled.disconnect += give_up(abandoned)
         self._service.forget(self)
+        verbose(log, 3, "HTTP connection closed: %s", self._transport.get_extra_info("peername"))
 
     def forget_head(self) -> None:
         """Ask the application anew for the next request."""

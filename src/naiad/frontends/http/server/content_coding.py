@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from naiad.errors import InvalidArgumentError, MalformedRequestError, NaiadError, UnsupportedError
-from naiad.frontends.http.server.exchange import Body, Exchange, ExchangeOwner, Handler
+from naiad.frontends.http.server.exchange import Body, Exchange, Handler, OuterExchange
 from naiad.frontends.http.server.replies import JSON, TEXT, handler_failed, send_error
 from naiad.frontends.inference.offload import OFF_LOOP_BYTES, run_off_loop
 from naiad.scheduling.admission import RequestBudget
@@ -132,28 +132,7 @@ class ContentCoding:
         self._inflated_bytes -= size
 
 
-class _OuterExchange(Exchange):
-    """An exchange that wraps another one."""
-
-    __slots__ = ("_inner",)
-
-    def __init__(self, inner: Exchange) -> None:
-        # Not through super(): ``owner`` is that of ``inner``, which the connection cancels when the caller is gone.
-        self._inner = inner
-        self.connection = inner.connection
-        self.head = inner.head
-        self.response = None
-
-    @property
-    def owner(self) -> ExchangeOwner | None:
-        return self._inner.owner
-
-    @owner.setter
-    def owner(self, owner: ExchangeOwner | None) -> None:
-        self._inner.owner = owner
-
-
-class _CountedExchange(_OuterExchange):
+class _CountedExchange(OuterExchange):
     """Calls ``done`` with its size when it gets its response."""
 
     __slots__ = ("_done", "_size")
@@ -170,7 +149,7 @@ class _CountedExchange(_OuterExchange):
         self._inner.send(parts)
 
 
-class _CompressingExchange(_OuterExchange):
+class _CompressingExchange(OuterExchange):
     """Compresses successful responses."""
 
     __slots__ = ("_budget", "_coding")

@@ -12,6 +12,7 @@ import orjson
 from naiad.wire.http1.head import RequestHead, encode_head
 
 if TYPE_CHECKING:
+    from naiad.request import BatchTimes
     from naiad.wire.http1.head import Part
 
 log = logging.getLogger(__name__)
@@ -137,6 +138,34 @@ class Exchange:
     def closed(self) -> bool:
         """Whether the peer is gone, so that nobody will read the response."""
         return self.connection.lost
+
+    def joined(self, batch: BatchTimes) -> None:
+        """Note the batch that its request runs in, where its response has the times (``Server-Timing``)."""
+        return
+
+
+class OuterExchange(Exchange):
+    """An exchange that wraps another one."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, inner: Exchange) -> None:
+        # Not through super(): ``owner`` is that of ``inner``, which the connection cancels when the caller is gone.
+        self._inner = inner
+        self.connection = inner.connection
+        self.head = inner.head
+        self.response = None
+
+    def joined(self, batch: BatchTimes) -> None:
+        self._inner.joined(batch)
+
+    @property
+    def owner(self) -> ExchangeOwner | None:
+        return self._inner.owner
+
+    @owner.setter
+    def owner(self, owner: ExchangeOwner | None) -> None:
+        self._inner.owner = owner
 
 
 def give_up(exchanges: Iterable[Exchange]) -> int:

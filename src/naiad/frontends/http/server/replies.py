@@ -10,6 +10,7 @@ import orjson
 
 from naiad.errors import NaiadError, QueueFullError, caller_text
 from naiad.frontends.http.server.exchange import Exchange
+from naiad.frontends.inference.refusals import id_field, id_of
 from naiad.wire.http1.head import encode_head
 
 log = logging.getLogger(__name__)
@@ -31,13 +32,24 @@ def send_empty(exchange: Exchange, status: int = 200) -> None:
 
 
 def send_error(
-    exchange: Exchange, error: NaiadError, content_type: str = JSON, extra: tuple[tuple[str, str], ...] = ()
+    exchange: Exchange,
+    error: NaiadError,
+    content_type: str = JSON,
+    extra: tuple[tuple[str, str], ...] = (),
+    request_id: str = "",
 ) -> None:
-    """Answer with an error's status and its text as ``{"error": ...}``."""
-    if isinstance(error, QueueFullError) and not extra:
-        exchange.send(_refusal(error.http_status, content_type, str(error)))
-        return
-    if error.http_status == 503:
+    """Answer with an error's status and its text as ``{"error": ...}``.
+
+    ``request_id``: of the request that failed, for a header; by default that of the owner of the exchange.
+    """
+    if request_id := request_id or id_of(exchange.owner):
+        extra = (*extra, id_field(request_id))
+    if isinstance(error, QueueFullError):
+        if not extra:
+            exchange.send(_refusal(error.http_status, content_type, str(error)))
+            return
+        extra = (*extra, RETRY_AFTER)
+    elif error.http_status == 503:
         extra = (*extra, RETRY_AFTER)
     exchange.send_status(error.http_status, content_type, orjson.dumps({"error": caller_text(error)}), extra)
 

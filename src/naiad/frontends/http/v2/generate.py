@@ -20,7 +20,7 @@ from typing import Any, Final
 import orjson
 
 from naiad.config.spec import ModelSpec
-from naiad.errors import InvalidArgumentError, NaiadError, ResponseBacklogError, caller_text
+from naiad.errors import InvalidArgumentError, NaiadError, QueueFullError, ResponseBacklogError, caller_text
 from naiad.execution.model.interface import ServingModel
 from naiad.frontends.http.json_worker.pool import LARGE_OUTPUT_BYTES, MANY_TO_GENERATE, is_large_json, weight_in_json
 from naiad.frontends.http.server.exchange import Body, Exchange
@@ -31,9 +31,11 @@ from naiad.frontends.http.v2.orca import load_fields
 from naiad.frontends.http.v2.route_table import RouteServices
 from naiad.frontends.inference.deferred_inputs import unvalidated_strings
 from naiad.frontends.inference.model_wait import wait_for_model
+from naiad.frontends.inference.refusals import id_field, id_in_json, id_of, log_refusal
 from naiad.frontends.inference.request_planner import Planner, read_bytes
 from naiad.request import Array, memory_of, request_label
 from naiad.scheduling.flow_control import BACKPRESSURE_TIMEOUT_MS
+from naiad.telemetry.logs.server_log import request_log
 from naiad.wire.http1.head import encode_head
 from naiad.wire.v2.binary import BinaryPlan
 from naiad.wire.v2.generate import encode_generated, read_generate
@@ -81,8 +83,10 @@ class _GenerateRequest(HttpClientRequest):
 
     def _fields(self, status: int) -> Sequence[tuple[str, str]]:
         """The header fields of the response, with the load of the model for callers that ask for it."""
-        load = load_fields(self.exchange.head.headers, self.model)
-        return (RETRY_AFTER, *load) if status in (429, 503) else load
+        fields = load_fields(self.exchange.head.headers, self.model)
+        if status != 200 and self.id:
+            fields = (id_field(self.id), *fields)
+        return (RETRY_AFTER, *fields) if status in (429, 503) else fields
 
     def _encode(self, outputs: Mapping[str, Array] | None, error: NaiadError | None) -> _Response:
         if error is None:
@@ -106,7 +110,7 @@ class _GenerateRequest(HttpClientRequest):
                 done((200, content) if error is None else _refusal(error))
             except Exception:
                 # This is a callback of the loop: no caller would handle the error.
-                log.exception("%sthe answer could not be sent", request_label(self.id))
+                request_log(log, logging.ERROR, self.id, "the answer could not be sent", exc_info=True)
 
         plan = self.plan
         parts = [
@@ -310,9 +314,18 @@ class _GenerateHandler:
             inputs = {given.name: decode_data(given, model.spec.name, header.id) for given in header.inputs}
             self._submit(exchange, model, plan, inputs, header.id, received_ns, len(body))
         except NaiadError as error:
-            retry, fail = partial(self, exchange, body), partial(send_error, exchange)
+            retry, fail = partial(self, exchange, body), partial(self._refuse, exchange, body)
             if not wait_for_model(self._engine.demand, error, len(body), exchange, retry, fail):
-                send_error(exchange, error)
+                fail(error)
+
+    def _refuse(self, exchange: Exchange, body: Body, error: NaiadError) -> None:
+        """Answer a request that did not reach its model."""
+        request_id = id_of(exchange.owner)
+        # A server without room must not spend time on what it refuses.
+        if not request_id and not isinstance(error, QueueFullError):
+            request_id = id_in_json(body, None)
+        log_refusal(error, request_id, self._name)
+        send_error(exchange, error, request_id=request_id)
 
     def _read_later(self, exchange: Exchange, model: ServingModel, body: Body, received_ns: int) -> None:
         """Have large JSON read in a worker, then submit the request."""
@@ -332,7 +345,7 @@ class _GenerateHandler:
                 inputs |= _read_texts(header, model.spec, content[description_bytes:], offsets)
                 self._submit(exchange, model, plan, inputs, header.id, received_ns, len(content))
             except NaiadError as wrong:
-                send_error(exchange, wrong)
+                self._refuse(exchange, body, wrong)
             except Exception:
                 handler_failed(exchange)
 

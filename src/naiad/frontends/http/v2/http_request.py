@@ -8,7 +8,7 @@ from naiad.execution.model.interface import ServingModel
 from naiad.frontends.http.json_worker.pool import JsonWork
 from naiad.frontends.http.server.exchange import Exchange
 from naiad.frontends.inference.client_request import ClientRequest
-from naiad.request import Array
+from naiad.request import Array, BatchTimes
 from naiad.wire.v2.binary import BinaryPlan
 
 
@@ -44,6 +44,9 @@ class HttpClientRequest(ClientRequest):
 
     def headers(self) -> Mapping[str, str]:
         return self.exchange.head.headers
+
+    def joined(self, batch: BatchTimes) -> None:
+        self.exchange.joined(batch)
 
     def is_wanted(self) -> bool:
         return not self.exchange.closed()

@@ -13,7 +13,7 @@ from time import monotonic_ns
 
 import orjson
 
-from naiad.errors import CancelledError, NaiadError
+from naiad.errors import CancelledError, NaiadError, QueueFullError
 from naiad.execution.model.interface import ServingModel
 from naiad.frontends.http.json_worker.pool import (
     LARGE_JSON_BYTES,
@@ -32,6 +32,7 @@ from naiad.frontends.inference.classification import classify_off_loop
 from naiad.frontends.inference.deferred_inputs import unvalidated_strings
 from naiad.frontends.inference.header_forwarding import AddedParameters
 from naiad.frontends.inference.model_wait import wait_for_model
+from naiad.frontends.inference.refusals import id_in_json, id_of, log_refusal
 from naiad.frontends.inference.shared_memory_io import open_regions
 from naiad.request import Array, Outputs, Parameters, memory_of
 from naiad.shared_memory.registry import RegionRegistry
@@ -234,9 +235,10 @@ class HttpInferHandler:
             model = self._engine.find(self._name, self._version)
         except NaiadError as error:
             again = self if added is None else partial(self, added=added)
-            retry, fail = partial(again, exchange, body), partial(send_error, exchange)
+            size = exchange.head.first_part_bytes
+            retry, fail = partial(again, exchange, body), partial(self._refuse, exchange, body, size, JSON)
             if not wait_for_model(self._engine.demand, error, len(body), exchange, retry, fail):
-                send_error(exchange, error, TEXT)
+                self._refuse(exchange, body, size, TEXT, error)
             return
         # By identity: a model that was loaded again may have other inputs, and shares no plan with its predecessor.
         if model is not self._model:
@@ -266,7 +268,7 @@ class HttpInferHandler:
             exchange.owner = request
             model.submit(request)
         except NaiadError as error:
-            _refuse(exchange, error)
+            self._refuse(exchange, body, size, _content_type(error), error)
 
     def _read_description(
         self,
@@ -348,11 +350,20 @@ class HttpInferHandler:
                     self._begin(RequestReader(model))
                 _submit(self._read(exchange, model, body, None, received_ns, json_bytes), added)
             except NaiadError as wrong:
-                _refuse(exchange, wrong)
+                self._refuse(exchange, body, json_bytes, _content_type(wrong), wrong)
             except Exception:
                 handler_failed(exchange)
 
         self._json_work.read(body, size, done)
+
+    def _refuse(self, exchange: Exchange, body: Body, size: int | None, content_type: str, error: NaiadError) -> None:
+        """Answer a request that did not reach its model; ``size``: of its JSON part."""
+        request_id = id_of(exchange.owner)
+        # A server without room must not spend time on what it refuses.
+        if not request_id and not isinstance(error, QueueFullError):
+            request_id = id_in_json(body, size)
+        log_refusal(error, request_id, self._name)
+        send_error(exchange, error, content_type, request_id=request_id)
 
     def _look_up(self, header: bytes) -> BinaryPlan | None:
         self._last_id, key = split_id(header)
@@ -470,5 +481,5 @@ def _check(model: ServingModel) -> None:
         raise DecoupledModelError("HTTP end point doesn't support models with decoupled transaction policy")
 
 
-def _refuse(exchange: Exchange, error: NaiadError) -> None:
-    send_error(exchange, error, TEXT if isinstance(error, _AS_TEXT) else JSON)
+def _content_type(error: NaiadError) -> str:
+    return TEXT if isinstance(error, _AS_TEXT) else JSON

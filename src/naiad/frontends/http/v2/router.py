@@ -15,6 +15,7 @@ from naiad.frontends.http.server.content_coding import BodyTooLargeError, Conten
 from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import TEXT, send_json, send_message, send_wrong_method
 from naiad.frontends.http.server.state import MAX_BODY_BYTES
+from naiad.frontends.http.server.timed_exchange import with_timing
 from naiad.frontends.http.v2 import (
     health,
     metadata,
@@ -32,6 +33,8 @@ from naiad.frontends.http.v2.infer import HttpInferHandler
 from naiad.frontends.http.v2.model_path import MODEL
 from naiad.frontends.http.v2.route_table import Route, RouteServices, inference_route, make_route
 from naiad.frontends.inference.header_forwarding import HeaderForwarding
+from naiad.frontends.inference.refusals import ID_FIELD
+from naiad.frontends.inference.server_timing import FIELD
 from naiad.wire.http1.head import RequestHead
 
 MAX_HANDLERS = 1024
@@ -49,7 +52,7 @@ _ZEROS = re.compile(r"^(/v2/models/[^/]+/versions/)0+(?=[0-9])")
 """Zeros before a version: with them it is still the same version, and shares its handler and plans."""
 _DESCRIBED = (("Link", '</openapi.json>; rel="service-desc"'),)
 """The link to the description of the API (RFC 8631). It is a header, because the body of a 404 is the reference's."""
-EXPOSED_HEADERS: Final = (LENGTH_HEADER,)
+EXPOSED_HEADERS: Final = (LENGTH_HEADER, ID_FIELD, FIELD)
 """Headers of responses that scripts of pages of other origins may read."""
 _ALIASED = re.compile(rf"/v2/models/(?P<model>[^/]++)/versions/(?P<alias>{ALIAS_PATTERN})(?:/|$)")
 
@@ -146,6 +149,8 @@ class Router:
         elif isinstance(handler, (GenerateHandler, GenerateStreamHandler)):
             # Models can be loaded without room for inference.
             head.needs_room = True
+            # A stream begins before its times are known.
+            found = with_timing(handler, head) if isinstance(handler, GenerateHandler) else handler
         named = _ALIASED.match(head.target)
         return found if named is None else partial(self._handle_alias, named["model"], named["alias"], found)
 
@@ -158,7 +163,7 @@ class Router:
     def _around_inference(self, handler: HttpInferHandler, head: RequestHead) -> Handler:
         """The handler with header forwarding and codings where the head asks for them; other heads do not pay."""
         found: Handler = handler if self._forwarding is None else forwarding(handler, head, self._forwarding)
-        return self._coding.around(found, head)
+        return self._coding.around(with_timing(found, head), head)
 
     def _find(self, method: str, path: str) -> Handler | None:
         """A new handler; None when no route has this method and path."""
