@@ -11,11 +11,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import psutil
 import pytest
 import tritonclient.grpc
 import tritonclient.http
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import np_to_triton_dtype
 
 from naiad.testing import RESPONSE_S, RunningServer, read_response, request_bytes, run_to_end, serving, wait_until
@@ -142,6 +144,29 @@ def test_the_front_ends_read_ordinary_requests_themselves(server: RunningServer,
         for _ in range(5):
             assert client.infer("sum", given, request_id="a").as_numpy("OUTPUT0").flat[0] == 2
     wait_until(lambda: front_requests(server).get("read", 0) >= before + 5, 10, "the requests are counted")
+
+
+def test_callers_learn_where_the_time_went(server: RunningServer) -> None:
+    """The engine knows, so it gets the requests that ask for it."""
+    timed = server.request(
+        "POST", "/v2/models/slow/infer", json.dumps(numbers([1])).encode(), [("want-server-timing", "1")]
+    )
+    assert (timed.status, timed.headers["server-timing"].count("dur=")) == (200, 7)
+    with grpc.insecure_channel(server.grpc_url) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        request = service_pb2.ModelInferRequest(model_name="slow")
+        request.inputs.add(name="INPUT0", datatype="INT32", shape=[1]).contents.int_contents.append(1)
+        call = stub.ModelInfer.future(request, metadata=[("want-server-timing", "1")], timeout=RESPONSE_S)
+        assert call.result().outputs[0].name == "OUTPUT0"
+        assert dict(call.trailing_metadata())["server-timing"].count("dur=") == 7
+
+
+def test_a_call_that_the_engine_refuses_names_its_request(server: RunningServer) -> None:
+    with grpc.insecure_channel(server.grpc_url) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        call = stub.ModelInfer.future(service_pb2.ModelInferRequest(model_name="unknown", id="a7"), timeout=RESPONSE_S)
+        assert call.code() == grpc.StatusCode.NOT_FOUND
+        assert dict(call.trailing_metadata())["inference-request-id"] == "a7"
 
 
 def test_errors_have_the_texts_of_one_process(server: RunningServer) -> None:

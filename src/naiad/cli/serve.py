@@ -44,7 +44,8 @@ def _serve(options: ServerOptions) -> int:
 
     # A format that was asked for is used on a terminal, too.
     for_terminals = "log_format" not in options.given
-    rotation = Rotation.from_options(options)
+    # Of several processes that of the engine renames the log file.
+    rotation = Rotation(follows=True) if options.frontend_count > 1 else Rotation.from_options(options)
     with ServerLog(LogSettings.from_options(options), for_terminals=for_terminals, rotation=rotation) as log:
         for text in options.warnings:
             logger.warning(text)

@@ -131,3 +131,20 @@ def test_lines_of_many_threads_are_all_there(tmp_path: Path, log_format: str) ->
     lines = [line for text in files.values() for line in text.splitlines()]
     assert len(lines) == 200
     assert all(sum(f'line {n} of {t}"' in line for line in lines) == 1 for n in range(50) for t in range(4))
+
+
+def test_another_process_may_rename_the_file(tmp_path: Path) -> None:
+    """Of several processes with one file one renames it, when their lines together are too many; the others follow."""
+    path = tmp_path / "log"
+    owner, other = LogFile(str(path), 20, 1, str), LogFile(str(path), 0, 0, str, follows=True)
+    other.write("from the other one\n")
+    owner.write("from the owner\n")
+    other.write("then\n")
+    path.unlink()
+    other.write("lost with the file\n")
+    owner.reopen()
+    other.write("again\n")
+    for file in (owner, other):
+        file.close()
+    assert (tmp_path / "log.1").read_text() == "from the other one\n"
+    assert path.read_text() == "again\n"

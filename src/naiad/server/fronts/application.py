@@ -13,6 +13,7 @@ from naiad.frontends.http.json_worker.pool import MANY_VALUES_BYTES
 from naiad.frontends.http.v2.body_parts import describe_body
 from naiad.frontends.http.v2.infer import HttpInferHandler
 from naiad.frontends.http.v2.model_path import MODEL
+from naiad.frontends.inference.server_timing import wants_timing
 from naiad.server.fronts.remote_engine import ElsewhereError, RemoteEngine
 from naiad.wire.grpc.paths import INFERENCE, path
 
@@ -47,7 +48,8 @@ class FrontApplication:
     """Finds the handler for a request head: the ``Application`` of the HTTP listener.
 
     Inference is handled here for callers without a limit of their own. Requests whose handling depends on more than
-    head, body and model go to the engine: forwarded headers, compressed bodies, pages of other origins, limited keys.
+    head, body and model go to the engine: forwarded headers, compressed bodies, pages of other origins, limited keys,
+    requests for ``server-timing``.
 
     Args:
         services: what inference needs.
@@ -115,7 +117,8 @@ class FrontApplication:
 
 def _is_usual(head: RequestHead) -> bool:
     headers = head.headers
-    return "origin" not in headers and headers.get("content-encoding", _IDENTITY).lower() == _IDENTITY
+    is_plain = headers.get("content-encoding", _IDENTITY).lower() == _IDENTITY
+    return is_plain and "origin" not in headers and not wants_timing(headers)
 
 
 def _names_region(head: RequestHead, body: Body) -> bool:
@@ -133,7 +136,7 @@ class FrontInfer:
         self._gate = gate
 
     def __call__(self, call: RpcCall, message: Body) -> None:
-        if not self._gate.is_open and not self._may_pass(call):
+        if wants_timing(call.metadata) or (not self._gate.is_open and not self._may_pass(call)):
             self._relay.call(MODEL_INFER, call, message)
             return
         if len(message) >= MANY_VALUES_BYTES and _REGION in bytes(message[:MANY_VALUES_BYTES]):

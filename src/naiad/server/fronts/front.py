@@ -90,7 +90,8 @@ class FrontProcess:
         use_one_thread(loop)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop.set)
-        if self._reloader.has_files:
+        # Sent to all processes where the engine's opens the log file again.
+        if self._reloader.has_files or self._options.log_file:
             loop.add_signal_handler(signal.SIGHUP, self._reloader.reload)
         control = Control(self._control_socket, self._take_link, self._stop_at_once)
         counting = None

@@ -26,6 +26,7 @@ from naiad.server.fronts.remote_engine import ENGINE_LOST
 
 if TYPE_CHECKING:
     from naiad.server.fronts.link import Handlers, Link, Message, Place
+    from naiad.wire.grpc.responses import Fields
 
 
 class RelayedStream:
@@ -158,9 +159,9 @@ class GrpcRelay:
             size, relayed.untaken = relayed.untaken, 0
             self.post((CALL_TAKEN, mark, size))
 
-    def _take_finish(self, mark: int, code: int, text: str) -> None:
+    def _take_finish(self, mark: int, code: int, text: str, fields: Fields) -> None:
         if (relayed := self._open.pop(mark, None)) is not None:
-            relayed.call.finish(code, text)
+            relayed.call.finish(code, text, fields)
 
     def _take_pause(self, mark: int) -> None:
         self._with(mark, lambda call: call.pause())

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from naiad.errors import NaiadError
 from naiad.frontends.grpc.rpc.access_gate import admitted
-from naiad.frontends.grpc.rpc.call import Buffer, CallOwner, Methods, Receiver, Streaming, Unary
+from naiad.frontends.grpc.rpc.call import Body, Buffer, CallOwner, Methods, Receiver, RpcCall, Streaming, Unary
+from naiad.frontends.grpc.rpc.timed_call import with_timing
 from naiad.server.fronts.messages import (
     CALL,
     CALL_CANCEL,
@@ -23,10 +24,12 @@ from naiad.server.fronts.messages import (
     CALL_STOP,
     CALL_TAKEN,
 )
+from naiad.wire.grpc.responses import Fields
 from naiad.wire.grpc.status import INTERNAL_FAILURE, Status
 
 if TYPE_CHECKING:
     from naiad.frontends.access.gate import Gate
+    from naiad.request import BatchTimes
     from naiad.server.fronts.link import Handlers, Link, Place
 
 logger = logging.getLogger("naiad")
@@ -64,11 +67,14 @@ class RelayedCall:
             self._untaken += size
             self._session.send(self._mark, CALL_SEND, parts, size)
 
-    def finish(self, code: int = 0, text: str = "") -> None:
-        """End the call with a status."""
+    def finish(self, code: int = 0, text: str = "", fields: Fields = ()) -> None:
+        """End the call with a status, and with ``fields`` as trailing metadata."""
         if not self.ended:
             self._end()
-            self._session.post((CALL_FINISH, self._mark, int(code), text))
+            self._session.post((CALL_FINISH, self._mark, int(code), text, tuple(fields)))
+
+    def joined(self, batch: BatchTimes) -> None:
+        """The front end's connection sends no times: the call around this one does."""
 
     def pause(self) -> None:
         """Take no further messages for now."""
@@ -151,7 +157,8 @@ class GrpcSession:
         call = self._open[mark] = RelayedCall(self, mark, metadata)
         method = self._admitted(call, path)
         if isinstance(method, Unary):
-            self._guarded(call, method.handle, call, self._link.open(place))
+            given: tuple[RpcCall, Body] = (call, self._link.open(place))
+            self._guarded(call, method.handle, *given)
 
     def _open_stream(self, mark: int, path: str, metadata: dict[str, str]) -> None:
         call = self._open[mark] = RelayedCall(self, mark, metadata)
@@ -162,7 +169,7 @@ class GrpcSession:
                 call.owner = call.receiver = receiver
 
     def _admitted(self, call: RelayedCall, path: str) -> Unary | Streaming | None:
-        method = self._methods.get(path)
+        method = with_timing(self._methods.get(path), call.metadata)
         if self._gate is None:
             return method
         try:

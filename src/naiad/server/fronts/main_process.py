@@ -186,7 +186,7 @@ class MainProcess:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop, number)
-        if reloaded_paths(self.options):
+        if reloaded_paths(self.options) or self.options.log_file:
             loop.add_signal_handler(signal.SIGHUP, self._reload)
         engine = asyncio.ensure_future(self._engine.live(self._engine_started))
         fronts = [asyncio.ensure_future(self._live_front(front)) for front in self._fronts]

@@ -29,7 +29,8 @@ Everything else goes to the engine as it came, and comes back as it is to be sen
     CALL_OPEN    number, path, metadata                                                  front -> engine
     CALL_MESSAGE, CALL_END, CALL_STOP, CALL_CANCEL, CALL_TAKEN                           front -> engine
     CALL_REPLY   number, place                                                           engine -> front
-    CALL_SEND, CALL_FINISH (number, code, text), CALL_PAUSE, CALL_RESUME                 engine -> front
+    CALL_SEND, CALL_PAUSE, CALL_RESUME                                                   engine -> front
+    CALL_FINISH  number, code, text, trailing metadata                                   engine -> front
 
 And about the processes themselves: see the comments below.
 """

@@ -8,7 +8,7 @@ import sys
 
 from naiad.errors import OptionError
 from naiad.server.fronts.control import ENGINE, receive_role
-from naiad.telemetry.logs.server_log import LogSettings, ServerLog
+from naiad.telemetry.logs.server_log import LogSettings, Rotation, ServerLog
 
 logger = logging.getLogger("naiad")
 
@@ -24,7 +24,10 @@ def main(descriptor: int) -> int:
         except EOFError:
             return 1
         try:
-            with ServerLog(LogSettings.from_options(options), for_terminals="log_format" not in options.given) as log:
+            # The process that lives longest renames the log file, and the others follow.
+            rotation = Rotation.from_options(options) if kind == ENGINE else Rotation(follows=True)
+            for_terminals = "log_format" not in options.given
+            with ServerLog(LogSettings.from_options(options), for_terminals=for_terminals, rotation=rotation) as log:
                 if kind == ENGINE:
                     from naiad.server.fronts.port import engine_listeners
                     from naiad.server.server import run

@@ -86,10 +86,14 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """When the log file is renamed, and how many renamed files stay; see ``LogFile``."""
+    """When the log file is renamed, and how many renamed files stay; see ``LogFile``.
+
+    Of several processes with one log file a single one renames it, and the others have ``follows``.
+    """
 
     max_bytes: int = 0
     backups: int = 5
+    follows: bool = False
 
     @classmethod
     def from_options(cls, options: ServerOptions) -> Rotation:
@@ -229,7 +233,10 @@ class ServerLog(logging.Handler):
     def _open(self, path: str) -> None:
         rotation = self._rotation
         try:
-            file = LogFile(path, rotation.max_bytes, rotation.backups, self._dropped) if path else None
+            file = None
+            if path:
+                parts = rotation.max_bytes, rotation.backups, self._dropped
+                file = LogFile(path, *parts, follows=rotation.follows)
         except OSError as error:
             raise OptionError(
                 f'Bad option: "--log-file". cannot append to {path}: {error.strerror}. Name a file in a folder that '
