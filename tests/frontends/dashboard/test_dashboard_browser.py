@@ -134,6 +134,23 @@ def test_numbers_nan_included(page: Browser) -> None:
     page.find(".strip-legend", "model")
 
 
+def test_the_times_are_those_of_the_request(page: Browser, server: RunningServer) -> None:
+    """Also while others use the model: by its statistics alone they would be a mean."""
+    page.go("#models/slow/1/try")
+    page.find("fieldset textarea")
+    page.run("""
+        const ask = window.fetch;
+        window.fetch = async (url, options) => {
+          const answer = await ask(url, options);
+          // The others come between the request and the next look at the statistics.
+          if (String(url).endsWith("/infer")) await ask(url, {...options, signal: undefined});
+          return answer;
+        };""")
+    send(page)
+    page.find(".strip-legend", "model")
+    assert not any("Mean of" in text for text in page.texts(".result p"))
+
+
 def test_a_huge_response_is_cut(page: Browser) -> None:
     page.go("#models/vector/2/try")
     page.fill(".shape", "1, 2000000")

@@ -15,11 +15,11 @@ export function makeRequest(inputs, parameters) {
   return { body: new Blob([head, ...inputs.map((input) => input.bytes)]), headers: { "Content-Type": "application/octet-stream", [LENGTH]: String(head.length) } };
 }
 
-/** Sends a request to a model; resolves to {header, outputs, bytes, ms}, with the bytes of each output. */
+/** Sends a request to a model; resolves to {header, outputs, bytes, ms, stages}, with the bytes of each output. */
 export async function infer(path, inputs, parameters, signal) {
   const { body, headers } = makeRequest(inputs, parameters);
   const begun = performance.now();
-  const response = await request("POST", `${path}/infer`, { body, headers, signal });
+  const response = await request("POST", `${path}/infer`, { body, headers: { ...headers, "Want-Server-Timing": "1" }, signal });
   const firstByte = performance.now();
   const whole = await read(response);
   const ended = performance.now();
@@ -32,7 +32,14 @@ export async function infer(path, inputs, parameters, signal) {
     at += size;
     return { ...output, bytes };
   });
-  return { header, outputs, bytes: whole.length, ms: ended - begun, receivingMs: ended - firstByte, serverTiming: response.headers.get("Server-Timing") };
+  return { header, outputs, bytes: whole.length, ms: ended - begun, receivingMs: ended - firstByte, stages: stagesOf(response.headers.get("Server-Timing") ?? "") };
+}
+
+/** The stages of this one request, in milliseconds; null where the server names only the whole. */
+function stagesOf(serverTiming) {
+  const ms = Object.fromEntries(serverTiming.split(",").map((part) => part.trim().split(";dur=")).map(([name, value]) => [name, Number(value)]));
+  if (!("infer" in ms)) return null;
+  return { requests: 1, queue: ms.queue, batch: ms.batch, inputs: ms.read + ms.input, model: ms.infer, outputs: ms.output };
 }
 
 async function read(response) {

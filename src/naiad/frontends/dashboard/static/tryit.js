@@ -121,15 +121,17 @@ export class TryTab {
     const before = await counters(path).catch(() => null);
     const answer = await infer(path, inputs, parameters, this.controller.signal);
     const after = before && await counters(path).catch(() => null);
-    this.result.replaceChildren(this.timing(answer, after && stagesBetween(before, after)), ...answer.outputs.map(outputNode));
+    const stages = answer.stages ?? (after && stagesBetween(before, after));
+    this.result.replaceChildren(this.timing(answer, stages), ...answer.outputs.map(outputNode));
     this.result.firstChild.scrollIntoView({ block: "nearest" });
   }
 
   timing(answer, stages) {
     const parts = [];
     if (stages) {
-      parts.push(["queue", stages.queue, "q"], ["inputs", stages.inputs, "i"], ["model", stages.model, "m"], ["outputs", stages.outputs, "o"]);
-      const server = stages.queue + stages.inputs + stages.model + stages.outputs;
+      parts.push(["queue", stages.queue, "q"], ...(stages.batch ? [["wait for its batch", stages.batch, "q"]] : []));
+      parts.push(["inputs", stages.inputs, "i"], ["model", stages.model, "m"], ["outputs", stages.outputs, "o"]);
+      const server = parts.reduce((sum, [, ms]) => sum + ms, 0);
       parts.push(["network, browser and the rest", Math.max(0, answer.ms - server), "w"]);
     } else {
       parts.push(["whole request", answer.ms, "w"]);
@@ -137,7 +139,7 @@ export class TryTab {
     const note = stages?.requests > 1 ? `Mean of ${stages.requests} requests that the model completed meanwhile.` : "";
     return h("section", { class: "panel" },
       h("h3", {}, `${duration(answer.ms)}, ${bytes(answer.bytes)}`, h("span", { class: "muted" }, answer.header.model_version ? ` from version ${answer.header.model_version}` : "")),
-      timeline(parts, duration), note ? h("p", { class: "muted small" }, note) : null, answer.serverTiming ? h("p", { class: "muted small" }, `Server-Timing: ${answer.serverTiming}`) : null);
+      timeline(parts, duration), note ? h("p", { class: "muted small" }, note) : null);
   }
 
   async runStream(parameters) {
