@@ -191,3 +191,30 @@ def test_a_long_queue_may_be_left_in_any_order() -> None:
 
     run(test())
     assert [value for batch in busy.batches for value in batch] == [0, *range(1, 1000, 2)]
+
+
+@pytest.mark.parametrize(("burst", "refused"), [(10, 0), (12, 2)])
+def test_a_burst_may_be_as_long_as_the_queue_and_a_batch(burst: int, refused: int) -> None:
+    """Requests of one turn of the loop wait for its end, also beside an idle instance."""
+    busy = Busy()
+
+    async def test() -> None:
+        queue = QueueSpec(policy=QueuePolicySpec(max_size=6))
+        with loaded(spec(max_batch_size=4, batching=BatchingSpec((4,)), queue=queue), busy) as model:
+            accepted, problems = [], []
+            for value in range(burst):
+                one = caller(value)
+                try:
+                    model.submit(one)
+                    accepted.append(one)
+                except QueueFullError as error:
+                    problems.append(str(error))
+            assert problems == ["Exceeds maximum queue size"] * refused
+            assert model.statistics.failures["REJECTED"] == refused
+            assert (model.in_flight, model.statistics.pending) == (10, 6)
+            busy.free.set()
+            for one in accepted:
+                await one.answer()
+
+    run(test())
+    assert busy.batches[0] == [0.0, 1.0, 2.0, 3.0]

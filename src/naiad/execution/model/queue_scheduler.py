@@ -95,10 +95,25 @@ class QueueScheduler:
         try:
             self.batcher.push(request)
         except QueueFullError as error:
-            self._responder.statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
-            raise self._responder.budget.refuse("queue", str(error)) from None
+            if not self._fits_after_turn(request):
+                self._responder.statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
+                raise self._responder.budget.refuse("queue", str(error)) from None
         if self._waiting_time is not None:
             self._waiting_time.watch()
+
+    def _fits_after_turn(self, request: InferRequest) -> bool:
+        """Queue a request that found the queue full, if idle instances take what waits for the end of the loop's turn.
+
+        A burst that arrives in one turn may be longer than the queue while nothing runs.
+        """
+        if not (self._idle and self.dispatcher.turn_is_set):
+            return False
+        self.turn()
+        try:
+            self.batcher.push(request)
+        except QueueFullError:
+            return False
+        return True
 
     def requeue(self, request: InferRequest) -> None:
         self._responder.statistics.pending += 1
