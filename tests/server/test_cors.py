@@ -10,6 +10,7 @@ import pytest
 from naiad.testing import HttpResponse, RunningServer, serving
 
 PAGE = "https://page.example"
+EXPOSED = "Inference-Header-Content-Length, inference-request-id, server-timing, Retry-After, WWW-Authenticate"
 PREFLIGHT = (
     ("Access-Control-Request-Method", "POST"),
     ("Access-Control-Request-Headers", "authorization,content-type"),
@@ -63,7 +64,7 @@ def test_answers_may_be_read(server: RunningServer) -> None:
         assert answer.json()["outputs"][0]["data"] == [1.0]
         assert cors_of(answer) == {
             "access-control-allow-origin": PAGE,
-            "access-control-expose-headers": "Inference-Header-Content-Length, Retry-After, WWW-Authenticate",
+            "access-control-expose-headers": EXPOSED,
             "vary": "Origin",
         }
     refused = ask(server, "GET", "/v2", ("Origin", "http://localhost:3000"))
