@@ -57,10 +57,10 @@ Case = Callable[[Settings], Iterator[Figure]]
 
 CASES: Mapping[str, Case] = {
     "mlp": mlp.measure,
-    "frontends": frontends.measure,
     "large": large.measure,
     "linear_model": linear_model.measure,
     "tail": tail.measure,
+    "frontends": frontends.measure,
     "heavy": heavy.measure,
     "start_ready": start.start_ready,
     "idle_memory": start.idle_memory,

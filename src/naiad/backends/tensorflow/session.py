@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from naiad.backends.tensorflow.effects import writes_state
+from naiad.backends.tensorflow.framework_import import import_tensorflow
 from naiad.backends.tensorflow.signature import (
     ModelSignature,
     graph_signature,
@@ -104,6 +105,7 @@ def _call_nothing() -> Callable[[], object]:
 def prepare_framework() -> None:
     """Set what TensorFlow reads once; called before any session is made."""
     os.environ.setdefault(*_OWN_POOLS)
+    import_tensorflow()
     import tensorflow
 
     if os.environ.get(_LOG_LEVEL, "3") not in ("0", "1"):

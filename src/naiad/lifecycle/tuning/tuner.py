@@ -10,16 +10,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from naiad.errors import NaiadError
 from naiad.execution.model.interface import LoadedVersion, ServingModel
 from naiad.execution.model.loaded_model import LoadedModel
 from naiad.lifecycle.state.load_threads import in_thread
 from naiad.lifecycle.tuning.limits import give_instances, limits_of, why_not_tuned
-from naiad.lifecycle.tuning.tuned_model import TunedModel
 from naiad.options.latency_objective import OFF, PARAMETER, LatencyObjective, read_objective
-from naiad.scheduling.tuning.setup import TunedSetup
+from naiad.scheduling.tuning.setup import SetupLimits, TunedSetup
+
+if TYPE_CHECKING:
+    from naiad.lifecycle.tuning.tuned_model import TunedModel
 
 logger = logging.getLogger("naiad")
 
@@ -78,7 +80,8 @@ class ModelTuner:
         if problem := why_not_tuned(model.spec):
             logger.info("'%s' is not tuned for %s: %s", model.name, objective, problem)
             return
-        self._by_key[_key(model)] = TunedModel(model, objective, limits_of(model.spec, objective, self._cores))
+        limits = limits_of(model.spec, objective, self._cores)
+        self._by_key[_key(model)] = _tuned_model(model, objective, limits)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -123,7 +126,7 @@ class ModelTuner:
         if tuned.is_outdated:
             # Somebody loaded it with other instances.
             limits = limits_of(tuned.model.spec, tuned.objective, self._cores)
-            self._by_key[key] = TunedModel(tuned.model, tuned.objective, limits)
+            self._by_key[key] = _tuned_model(tuned.model, tuned.objective, limits)
         elif tuned.controller.add(tuned.sample(seconds)):
             self._begin(tuned)
 
@@ -174,6 +177,13 @@ class ModelTuner:
             # The instances that serve stay: the batches alone are as configured.
             logger.warning("'%s' cannot return to its configured instances: %s", tuned.model.name, again)
             tuned.batch_by(configured)
+
+
+def _tuned_model(model: LoadedModel, objective: LatencyObjective, limits: SetupLimits) -> TunedModel:
+    # Imported here: a server without objectives has no need of the search.
+    from naiad.lifecycle.tuning.tuned_model import TunedModel
+
+    return TunedModel(model, objective, limits)
 
 
 def _key(model: ServingModel) -> tuple[str, int]:
