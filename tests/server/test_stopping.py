@@ -63,7 +63,7 @@ def test_the_exit_timeout_cuts_off(tmp_path: Path) -> None:
     log, models, options = slow_server(tmp_path, 20_000, "--exit-timeout-secs", "1")
     with serving(log, models, *options) as server, server.connect() as peer:
         peer.sendall(request_bytes("POST", SLOW, body(1)))
-        server.wait_pending("slow", 0)
+        server.wait_in_flight(1)
         begun = time.monotonic()
         server.signal()
         assert server.wait_exit(15) == 1
@@ -76,7 +76,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     log, models, options = slow_server(tmp_path, 20_000)
     with serving(log, models, *options) as server, server.connect() as peer:
         peer.sendall(request_bytes("POST", SLOW, body(1)))
-        server.wait_pending("slow", 0)
+        server.wait_in_flight(1)
         server.signal()
         server.wait_for("Waiting for in-flight")
         told_s = time.monotonic()
@@ -91,7 +91,7 @@ def test_a_signal_sent_twice_at_once_is_one(tmp_path: Path) -> None:
     log, models, options = slow_server(tmp_path, 1500)
     with serving(log, models, *options) as server, ThreadPoolExecutor(1) as callers:
         asked = callers.submit(server.infer, "slow", numbers([1]))
-        server.wait_pending("slow", 0)
+        server.wait_in_flight(1)
         # What timeout(1) does: the process, then the process and its group. Nothing is waited for in between, so they
         # come within SAME_SIGNAL_S on a busy machine too.
         server.signal()

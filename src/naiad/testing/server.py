@@ -175,12 +175,16 @@ class RunningServer:
     def wait_pending(self, model: str, count: int) -> None:
         """Wait until the queue of a model holds ``count`` requests; running requests are not in the queue."""
         name = f'nv_inference_pending_request_count{{model="{model}",'
+        wait_until(lambda: self._metric(name) == count, 10, f"{count} requests wait for {model}")
 
-        def pending() -> float:
-            lines = self.metrics_page().splitlines()
-            return next((float(line.split()[-1]) for line in lines if line.startswith(name)), -1)
+    def wait_in_flight(self, count: int) -> None:
+        """Wait until the server has accepted ``count`` requests that have no answer yet, of all models together."""
+        wait_until(lambda: self._metric("naiad_requests_in_flight ") == count, 10, f"{count} requests in flight")
 
-        wait_until(lambda: pending() == count, 10, f"{count} requests wait for {model}")
+    def _metric(self, beginning: str) -> float:
+        """The value on the first line of the metrics page that begins so; -1 without one."""
+        lines = self.metrics_page().splitlines()
+        return next((float(line.split()[-1]) for line in lines if line.startswith(beginning)), -1)
 
     def memory_bytes(self) -> int:
         """The resident memory of the server process, without its workers."""

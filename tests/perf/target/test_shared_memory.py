@@ -19,11 +19,12 @@ from naiad.perf.settings import InputSettings, MeasureSettings, PerfSettings, Ta
 from naiad.perf.steps import RegionLayout
 from naiad.perf.target.open import open_target
 from naiad.perf.target.protocol import PerfTarget, TargetError
-from naiad.perf.target.region_calls import RegionCalls, region_parameters
+from naiad.perf.target.region_calls import RegionCalls
 from naiad.perf.target.shared_memory import region_name, registered
 from naiad.shared_memory import cuda
 from naiad.shared_memory.region import RegionRef
 from naiad.testing import RunningServer, serving
+from naiad.wire.v2.region_parameters import region_parameters
 from support.perf_models import IDENTITIES, model, tensor, write_identities
 
 PROTOCOLS = ["http", "grpc"]
