@@ -1,4 +1,4 @@
-"""What all ``optimize`` functions do: keep the object and the samples as files, then convert."""
+"""``optimize`` of every framework: keeps the object and the samples as files, then converts."""
 
 from __future__ import annotations
 
@@ -14,25 +14,31 @@ from naiad.convert.run import Converter
 from naiad.convert.samples import collect, write_samples
 from naiad.convert.settings import ConvertSettings, Verification
 from naiad.convert.user_code import load_object
-from naiad.navigator.configuration import CustomConfig, OnnxConfig, OptimizationProfile, our_formats
+from naiad.navigator.configuration import CustomConfig, DeviceKind, OnnxConfig, OptimizationProfile, our_formats
 from naiad.navigator.package import Package
 
 
-def optimize_object(
+def optimize(
     model: Any,
     dataloader: Iterable[Any],
-    sample_count: int | None,
-    batching: bool | None,
-    input_names: Sequence[str] | None,
-    output_names: Sequence[str] | None,
-    target_formats: Sequence[Any] | None,
-    optimization_profile: OptimizationProfile | None,
-    workspace: str | Path | None,
-    verbose: bool | None,
-    verify_func: Callable[..., Any] | None,
-    custom_configs: Sequence[CustomConfig] | None,
+    sample_count: int | None = 100,
+    batching: bool | None = True,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    target_formats: Sequence[Any] | None = None,
+    target_device: DeviceKind | None = DeviceKind.CPU,
+    runners: Sequence[Any] | None = None,
+    optimization_profile: OptimizationProfile | None = None,
+    workspace: str | Path | None = None,
+    verbose: bool | None = False,
+    debug: bool | None = False,
+    verify_func: Callable[..., Any] | None = None,
+    custom_configs: Sequence[CustomConfig] | None = None,
+    model_precision: Any = None,
 ) -> Package:
-    """Convert a live object, or the file that a path names, into the formats of the package that is returned.
+    """Convert a live object, or the file that a path names, to other formats, verify and measure them.
+
+    ``target_device``, ``runners``, ``debug`` and ``model_precision`` have no effect.
 
     Raises:
         ConvertError: the model or the samples cannot be used.
