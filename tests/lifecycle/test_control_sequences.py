@@ -405,7 +405,7 @@ class ProcessSequences(Sequences):
 @pytest.mark.parametrize(
     ("machine", "examples", "steps"),
     [
-        pytest.param(Sequences, 250, 40, id="threads"),
+        pytest.param(Sequences, 120, 40, id="threads"),
         pytest.param(ProcessSequences, 8, 10, id="processes"),
     ],
 )
