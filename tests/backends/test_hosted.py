@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from backends import test_identity, test_onnxruntime
 from support.framework_contract import HostedContract, shared_processes
 
@@ -18,6 +20,7 @@ class TestIdentityInASharedProcess(HostedContract, test_identity.TestContract):
     way = "shared"
 
 
+@pytest.mark.slow
 class TestOnnxInAProcess(HostedContract, test_onnxruntime.TestContract):
     way = "process"
     wires = ("FP32", "BF16", "BYTES")

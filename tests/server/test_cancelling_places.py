@@ -122,7 +122,11 @@ def is_late(client: Client, model: str, there: Callable[[], None]) -> None:
 LEAVES = {"client_cancel": cancels, "disconnect": disconnects, "deadline": is_late}
 
 
-@pytest.mark.parametrize("reason", LEAVES)
+# A deadline of seconds is waited for, and ends a call as a client that cancels does.
+SLOW = {"deadline": pytest.mark.slow}
+
+
+@pytest.mark.parametrize("reason", [pytest.param(reason, marks=SLOW.get(reason, ())) for reason in LEAVES])
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 def test_whoever_goes_is_gone_at_once_wherever_it_is(
     client: Client, notes: Callable[[], str], place: Place, reason: str

@@ -299,6 +299,7 @@ def test_large_tensors_leave_nothing_behind(server: RunningServer) -> None:
 # Limits
 
 
+@pytest.mark.slow
 def test_the_limit_on_requests_in_flight_is_that_of_the_whole_server(models: Path, tmp_path: Path) -> None:
     with served(models, tmp_path / "log", "--max-in-flight-requests", 2) as server, ThreadPoolExecutor(8) as pool:
         found = sorted(r.status for r in pool.map(lambda n: server.infer("slow", numbers([n])), range(8)))
@@ -309,6 +310,7 @@ def test_the_limit_on_requests_in_flight_is_that_of_the_whole_server(models: Pat
         wait_until(lambda: line in server.metrics_page(), 10, "the refusals of all processes are counted")
 
 
+@pytest.mark.slow
 def test_the_limit_of_a_key_counts_the_requests_of_all_processes(models: Path, tmp_path: Path) -> None:
     key = f"few infer {hashed('secret')} rate=0.001 burst=3"
     with served(models, tmp_path / "log", "--api-key", key) as server:
@@ -395,6 +397,7 @@ def test_a_taken_port_is_reported(server: RunningServer, models: Path, tmp_path:
     assert "already in use" in log
 
 
+@pytest.mark.slow
 def test_a_front_end_that_cannot_listen_ends_the_server(models: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.pem"
     wrong.write_text("no certificate")
