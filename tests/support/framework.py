@@ -54,11 +54,6 @@ PARTS = (
     "wrong_dims",
 )
 """What a framework may lack."""
-SLOW_IMPORT = (
-    "each process imports the framework for seconds, and what it leaves behind in the server does not depend on the "
-    "framework: the reloads of ONNX Runtime and of forests are 100"
-)
-"""Why the reloads of a framework are few in process mode."""
 FAILING_INDEX = 99
 """The index at which a run of the ``failing`` model fails."""
 
@@ -189,13 +184,13 @@ class Framework:
         failure: what the error of such a run says, as a regular expression.
         modes: in which it runs.
         slow_modes: in which all tests are slow; tests with models of their own are slow in process mode anyway.
-        brief_modes: in which tests with models of their own are left out. That is for frameworks whose import takes
+        brief_modes: in which tests that load more models are left out. That is for frameworks whose import takes
             seconds in process mode, and with the others in a shared process, which runs the same code.
         variables: of the server's environment.
         reloads: the reloads before the memory is noted, and those after it, in threads and in shared processes. Fewer
-            are for descriptions of a backend that has 100 in another one.
-        process_reloads: the reloads before the memory is noted, and those after it, where each starts a process.
-        process_reloads_reason: why fewer than 100 come after.
+            are for frameworks that load for long; their weights are larger, so that a leak of them shows all the same.
+        process_reloads: the same where each reload starts a process. None where another framework has them: what a
+            process leaves behind in the server does not depend on the framework that it has run.
         lacks: parts that the framework cannot have, each with the reason.
         pool_parameter: the parameter for the number of threads of an instance; "" without such threads.
         kind: of the instances.
@@ -225,8 +220,7 @@ class Framework:
     brief_modes: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     reloads: tuple[int, int] = (20, 100)
-    process_reloads: tuple[int, int] = (5, 100)
-    process_reloads_reason: str = ""
+    process_reloads: tuple[int, int] | None = None
     lacks: Mapping[str, str] = field(default_factory=dict)
     pool_parameter: str = ""
     kind: Literal["KIND_CPU", "KIND_GPU"] = "KIND_CPU"
@@ -244,7 +238,6 @@ class Framework:
         assert not both and not unknown, f"{self.name}: 'lacks' has {both or unknown}"
         assert set(self.broken) >= set(DAMAGES), f"{self.name}: 'broken' lacks {set(DAMAGES) - set(self.broken)}"
         assert (self.tolerance == 0) == (not self.tolerance_reason), f"{self.name}: a tolerance has a reason"
-        assert self.process_reloads[1] >= 100 or self.process_reloads_reason, f"{self.name}: few reloads have a reason"
         assert ("BYTES" in self.wires) == bool(self.strings), f"{self.name}: 'strings' says what BYTES are"
         assert bool(self.identity) == bool(self.datatypes), f"{self.name}: 'identity' and 'datatypes' belong together"
         assert bool(self.failing) == bool(self.failure), f"{self.name}: 'failing' and 'failure' belong together"

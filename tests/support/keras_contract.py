@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from naiad.backend_api.backend import Arrays
-from support.framework import SLOW_IMPORT, Framework, Pair, Signature, Tensor, damaged
+from support.framework import Framework, Pair, Signature, Tensor, damaged
 from support.keras_models import keras, predicted, save, tanh_network
 
 DTYPES = {
@@ -103,7 +103,6 @@ def keras_framework(**changes: Any) -> Framework:
         failure="keras: IndexError: index out of range in self .in Embedding",
         # A shared process has them with one start.
         brief_modes=("process",),
-        process_reloads=(2, 4),
-        process_reloads_reason=SLOW_IMPORT,
+        reloads=(10, 30),
     )
     return replace(found, **changes)

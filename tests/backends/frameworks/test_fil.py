@@ -55,8 +55,6 @@ class TestContract(FrameworkContract):
             "datatype": "says TYPE_INT32, the model has TYPE_FP32",
             "dims": "axis 1 is 5 where the model has 4",
         },
-        process_reloads=(5, 20),
-        process_reloads_reason="the server does the same for every framework, and 100 come with ONNX models",
         lacks={
             **dict.fromkeys(("identity", "odd_names", "zero_size", "scalar", "ragged", "failing"), TREES),
             "memory": "a forest of 64 MiB takes minutes to train",

@@ -17,7 +17,7 @@ if find_spec("openvino") is None:
 from backends.contract import FrameworkContract, InstanceContract
 from naiad.backend_api.backend import Arrays
 from support import openvino_models as made
-from support.framework import SLOW_IMPORT, Damage, Framework, Pair, Signature, Tensor, damaged
+from support.framework import Damage, Framework, Pair, Signature, Tensor, damaged
 from support.openvino_models import openvino, opset13
 
 
@@ -96,8 +96,8 @@ class TestContract(FrameworkContract):
         ragged=ragged,
         failing=failing,
         failure=r"openvino: \[CPU\] Reshape node .* conflicts with the reshape pattern \(-1\.7\)",
-        process_reloads=(5, 20),
-        process_reloads_reason=SLOW_IMPORT,
+        slow_modes=("process", "shared"),
+        reloads=(10, 30),
     )
 
 

@@ -20,7 +20,7 @@ from naiad.backend_api.backend import Arrays
 from naiad.tensor.dtypes import BY_WIRE
 from support import tensorflow_models as models
 from support.core_policies import CORES, WHY_NOT
-from support.framework import SLOW_IMPORT, Damage, Framework, Pair, Signature, Tensor, damaged
+from support.framework import Damage, Framework, Pair, Signature, Tensor, damaged
 from support.framework_server import FrameworkServer
 
 v1 = models.v1
@@ -134,8 +134,7 @@ class TestContract(FrameworkContract):
         tolerance=1e-6,
         tolerance_reason="the threads of a product add up in another order for other numbers of rows",
         brief_modes=("process",),
-        process_reloads=(2, 4),
-        process_reloads_reason=SLOW_IMPORT,
+        reloads=(10, 30),
     )
 
     @pytest.mark.slow

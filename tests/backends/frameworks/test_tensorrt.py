@@ -20,7 +20,7 @@ import tensorrt
 from backends.contract import FrameworkContract, InstanceContract
 from backends.frameworks import test_onnx as as_onnx
 from naiad.backend_api.backend import Arrays
-from support.framework import SLOW_IMPORT, Framework, Pair, Signature, damaged
+from support.framework import Framework, Pair, Signature, damaged
 
 MOST_ROWS = 16
 LONGEST = 1024
@@ -101,8 +101,6 @@ class TestContract(FrameworkContract):
         identity=identity,
         datatypes=(TYPES,),
         odd_names=("a b", "in:0/x", "0", "_.-~"),
-        process_reloads=(5, 20),
-        process_reloads_reason=SLOW_IMPORT,
         lacks={
             "scalar": "shape tensors and scalars are tested by hand on a GPU first",
             "ragged": "an engine has a range for each axis",

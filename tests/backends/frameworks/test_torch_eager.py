@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 from backends.contract import FrameworkContract, InstanceContract  # noqa: E402
 from naiad.backend_api.backend import Arrays  # noqa: E402
 from naiad.tensor.dtypes import BY_WIRE  # noqa: E402
-from support.framework import SLOW_IMPORT, Damage, Framework, Pair, Signature, Tensor, cut, damaged  # noqa: E402
+from support.framework import Damage, Framework, Pair, Signature, Tensor, cut, damaged  # noqa: E402
 
 # The contract of TorchScript, which is the same backend, runs with --fast too.
 pytestmark = pytest.mark.slow
@@ -160,8 +160,6 @@ class TestContract(FrameworkContract):
         failure="torch: IndexError: index 99 is out of bounds",
         brief_modes=("process",),
         reloads=(5, 30),
-        process_reloads=(2, 3),
-        process_reloads_reason=SLOW_IMPORT,
         lacks={"wrong_name": NO_NAMES, "wrong_datatype": NO_NAMES, "wrong_dims": NO_NAMES},
     )
 

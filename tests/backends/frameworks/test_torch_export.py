@@ -9,9 +9,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 pytest.importorskip("torch.export.pt2_archive", reason="this torch writes archives of an older form")
 
-from backends.contract import FrameworkContract, InstanceContract  # noqa: E402
+from backends.contract import FrameworkContract, InstanceContract, reloads  # noqa: E402
 from support import exported_models as models  # noqa: E402
-from support.framework import SLOW_IMPORT, Framework, damaged  # noqa: E402
+from support.framework import Framework, damaged  # noqa: E402
 from support.framework_server import framework_server  # noqa: E402
 
 DAMAGED = r"model\.pt2 cannot be read as an archive of torch\.export: .*; it is damaged or cut short"
@@ -39,17 +39,13 @@ class TestContract(FrameworkContract):
         failure="torch: IndexError: index 99 is out of bounds",
         slow_modes=("process", "shared"),
         brief_modes=("process",),
-        process_reloads=(2, 3),
-        process_reloads_reason=SLOW_IMPORT,
         lacks={"wrong_name": "a lone input may have any name"},
     )
 
     @pytest.mark.slow
+    @reloads
     def test_reloads_do_not_grow_the_server(self, mode: str, tmp_path: Path) -> None:
         """torch.export keeps some 20 KiB of each load for good, and its graphs until a full collection of garbage."""
-        if mode == "process":
-            super().test_reloads_do_not_grow_the_server(mode, tmp_path)
-            return
         with framework_server(self.framework, mode, tmp_path, MALLOC_ARENA_MAX="1") as served:
             # In a shared process it is the process that would grow, so one that stays is there from the beginning.
             served.cached("network", lambda path: models.network(path, 0, 8))

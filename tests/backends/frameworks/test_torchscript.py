@@ -17,7 +17,7 @@ from naiad.backend_api.backend import Arrays  # noqa: E402
 from naiad.tensor.dtypes import BY_WIRE  # noqa: E402
 from support import torch_models  # noqa: E402
 from support.exported_models import LookUp, Ragged  # noqa: E402
-from support.framework import SLOW_IMPORT, Framework, Pair, Signature, Tensor, damaged  # noqa: E402
+from support.framework import Framework, Pair, Signature, Tensor, damaged  # noqa: E402
 
 NO_NAMES = "TorchScript says neither types nor shapes, and a lone input may have any name"
 DAMAGED = r"torch cannot load \S+model\.pt: .*; the file is damaged, cut short or not a TorchScript file"
@@ -118,7 +118,7 @@ class TestContract(FrameworkContract):
         ragged=ragged,
         failing=failing,
         failure="torch: RuntimeError: index 99 is out of bounds",
-        process_reloads=(2, 4),
-        process_reloads_reason=SLOW_IMPORT,
+        slow_modes=("process", "shared"),
+        reloads=(10, 30),
         lacks={"wrong_name": NO_NAMES, "wrong_datatype": NO_NAMES, "wrong_dims": NO_NAMES},
     )
