@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 pytest.importorskip("tensorflow", reason="needs the extra tensorflow")
 
 import tensorflow as tf
+from tensorflow.python.tools import saved_model_cli
 
 from naiad import testing
 from support import tensorflow_models as models
@@ -81,18 +80,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield Served(server, repository, compiled)
 
 
-def test_a_folder_without_a_configuration_is_served(served: Served) -> None:
+def test_a_folder_without_a_configuration_is_served(served: Served, tmp_path: Path) -> None:
     """The answer is that of TensorFlow's own tool."""
     x = np.random.default_rng(5).standard_normal((3, WIDTH), np.float32)
     found = served.answer("plain", x)
-    folder = served.repository.parent
-    np.save(folder / "x.npy", x)
-    tool = "import sys; from tensorflow.python.tools import saved_model_cli as cli; sys.exit(cli.main())"
     model = served.repository / "plain" / "1" / "model.savedmodel"
-    words = ["run", "--dir", model, "--tag_set", "serve", "--signature_def", "serving_default"]
-    given = [*words, "--inputs", f"X={folder / 'x.npy'}", "--outdir", folder / "out"]
-    subprocess.run([sys.executable, "-c", tool, *map(str, given)], check=True, capture_output=True, timeout=100)
-    assert found.tolist() == np.load(folder / "out" / "Y.npy").tolist()
+    # Not as a program, which would import TensorFlow once more.
+    saved_model_cli.run_saved_model_with_feed_dict(str(model), "serve", "serving_default", {"X": x}, tmp_path, False)
+    assert found.tolist() == np.load(tmp_path / "Y.npy").tolist()
     config = served.server.get("/v2/models/plain/config").json()
     assert (config["platform"], config["backend"], config["max_batch_size"]) == (
         "tensorflow_savedmodel",
@@ -134,7 +129,7 @@ def test_variables_are_in_memory_once(tmp_path: Path) -> None:
     models.dense(file_of(tmp_path / "models", "small"), WIDTH)
     models.dense(file_of(tmp_path / "models", "large"), 1024, 24)
     control = ("--model-control-mode=explicit", "--load-model=small")
-    with testing.serving(tmp_path / "log", tmp_path / "models", *control) as server:
+    with testing.serving(tmp_path / "log", tmp_path / "models", *control, start_s=START_S) as server:
         before = server.memory_bytes()
         assert server.post("/v2/repository/models/large/load", {}).status == 200
         x = {"name": "X", "datatype": "FP32", "shape": [1, 1024], "data": [0.5] * 1024}
