@@ -1,7 +1,7 @@
 """Run again, alone, what failed in the last run of pytest: which failures need other tests beside them?
 
-A test that shares two cores with others can fail because the machine was late. It must then pass ``TIMES`` times in a row with
-the machine for itself, and it is named. More than ``MOST`` failures are no accident, and are not run again.
+A test that shares two cores with others can fail because the machine was late. It must then pass ``TIMES`` times in a
+row with the machine for itself, and it is named. More than ``MOST`` failures are no accident, and are not run again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def main() -> int:
             return 1
         unstable.append(name)
     for name in unstable:
-        print(f"UNSTABLE: {name} failed beside other tests and passed {TIMES} times alone; it has to be mended", flush=True)
+        found = f"failed beside other tests and passed {TIMES} times alone; it has to be mended"
+        print(f"UNSTABLE: {name} {found}", flush=True)
     return 0
 
 
