@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper
 
@@ -226,7 +227,28 @@ def test_an_opset_of_a_later_onnxruntime_is_reported(tmp_path: Path) -> None:
     model.opset_import[0].version = 999
     onnx.save(model, path)
     text = refusal(path, DOUBLE)
-    assert str(path) in text and "Opset 999" in text and "\n" not in text
+    assert str(path) in text and "Opset 999" in text and "\n" not in text and ".h:" not in text
+    assert f"the model is newer than onnxruntime {onnxruntime.__version__}; update onnxruntime" in text
+
+
+def test_a_format_of_a_later_onnx_is_reported(tmp_path: Path) -> None:
+    path = onnx_models.double(tmp_path / "model.onnx")
+    model = onnx.load(path)
+    model.ir_version = 999
+    onnx.save(model, path)
+    text = refusal(path, DOUBLE)
+    assert "failed:Unsupported model IR version: 999, max supported IR version" in text
+    assert f"newer than onnxruntime {onnxruntime.__version__}; update onnxruntime" in text
+
+
+def test_an_operator_of_another_package_is_reported(tmp_path: Path) -> None:
+    path = onnx_models.double(tmp_path / "model.onnx")
+    model = onnx.load(path)
+    model.graph.node[0].domain = "com.mine"
+    model.opset_import.add(domain="com.mine", version=1)
+    onnx.save(model, path)
+    text = refusal(path, DOUBLE)
+    assert "com.mine:Add" in text and "libraries of operators are not loaded" in text
 
 
 def with_external_weights(path: Path) -> Path:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -187,6 +189,25 @@ def test_files_that_hold_no_program(tmp_path: Path) -> None:
     path.write_bytes(whole[: len(whole) // 2])
     assert "\n" not in (cut := refusal(path, io("x", "y"))) and "damaged, cut short" in cut
     assert "is a folder" in refusal(tmp_path, io("x", "y"))
+
+
+@pytest.mark.parametrize(
+    ("part", "old", "new", "words"),
+    [
+        ("/version", b"3\n", b"99\n", "it has version 99 of the format, and torch .* reads up to"),
+        (".py", b"torch.sub", b"torch.subtle", r"torch \S+ has no operator aten::subtle; update torch"),
+        (".py", b"torch.sub", b"ops.mine.sub", r"torch \S+ has no operator mine::sub; update torch"),
+    ],
+)
+def test_programs_of_another_torch(tmp_path: Path, part: str, old: bytes, new: bytes, words: str) -> None:
+    path = torch_models.save(tmp_path / "m.pt", torch_models.Subtract())
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    assert any(old in content for name, content in parts.items() if name.endswith(part))
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content.replace(old, new) if name.endswith(part) else content)
+    assert re.search(words, refusal(path, io("left right", "o")))
 
 
 def test_other_platforms_and_devices_are_refused(tmp_path: Path) -> None:

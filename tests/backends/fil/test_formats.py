@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 treelite = pytest.importorskip("treelite", reason="the extra fil is not installed")
-pytest.importorskip("xgboost", reason="xgboost is not installed")
+xgboost = pytest.importorskip("xgboost", reason="xgboost is not installed")
 pytest.importorskip("lightgbm", reason="lightgbm is not installed")
 
 from support.forest_models import (  # noqa: E402
@@ -182,6 +182,30 @@ def test_a_split_of_xgboost_by_a_feature_that_is_not_there(tmp_path: Path) -> No
     written["learner"]["gradient_booster"]["model"]["trees"][0]["split_indices"][0] = 4000
     file.write_text(json.dumps(written))
     assert f"it has tree 0: a split beyond {FEATURES} features" in refusal(file, tensors(FEATURES))
+
+
+@pytest.mark.parametrize("name", ["xgboost.json", "xgboost.ubj"])
+def test_a_linear_model_of_xgboost_is_no_forest(tmp_path: Path, name: str) -> None:
+    data = xgboost.DMatrix(ROWS, NUMBER)
+    xgboost.train({"booster": "gblinear", "nthread": 1}, data, 2).save_model(tmp_path / name)
+    assert "its booster is gblinear, a linear model without trees" in refusal(tmp_path / name, tensors(FEATURES))
+
+
+def test_an_objective_that_is_not_the_library_s(tmp_path: Path) -> None:
+    file = tmp_path / "xgboost.json"
+    xgboost_model("reg:squarederror", NUMBER).save_model(file)
+    file.write_text(file.read_text().replace("reg:squarederror", "my:objective"))
+    text = refusal(file, tensors(FEATURES))
+    assert f"my:objective; this is treelite {treelite.__version__}, which knows" in text and "damaged" not in text
+
+
+def test_a_checkpoint_of_another_treelite_names_this_one(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint.tl"
+    treelite.frontend.from_xgboost(xgboost_model("reg:squarederror", NUMBER)).serialize(file)
+    file.write_bytes((99).to_bytes(4, "little") + file.read_bytes()[4:])
+    text = refusal(file, tensors(FEATURES))
+    assert "a treelite checkpoint: Cannot load model from a different major Treelite version" in text
+    assert f"this is treelite {treelite.__version__}; write the checkpoint with this version" in text
 
 
 def test_a_file_of_an_unknown_format(tmp_path: Path) -> None:

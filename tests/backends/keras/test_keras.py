@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,17 @@ def test_a_class_that_keras_does_not_know(tmp_path: Path) -> None:
 
     save(path, keras.Sequential([keras.Input((4,)), Own()]))
     assert "it uses a class that is not part of Keras; serve such a model as a Python model" in refusal(path)
+
+
+def test_a_layer_of_another_keras_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "model.keras"
+    save(path, tanh_network(0, 8))
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content.replace(b'"tanh"', b'"tanhx"') if name == "config.json" else content)
+    assert "TypeError: Could not interpret activation function identifier: tanhx; the file is" in refusal(path)
 
 
 def test_a_model_without_inputs(tmp_path: Path) -> None:

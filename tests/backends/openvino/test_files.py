@@ -141,6 +141,22 @@ def test_an_operator_that_openvino_does_not_know(tmp_path: Path, linear: Path) -
     assert "Nonesuch" in reading_error(path)
 
 
+def test_an_ir_of_another_version_names_both(linear: Path) -> None:
+    linear.write_text(linear.read_text().replace('version="11"', 'version="6"', 1))
+    text = reading_error(linear)
+    assert "it is IR of version 6, and OpenVINO" in text and "reads 10 and 11; convert the model again" in text
+
+
+def test_weights_beside_an_onnx_file_are_missing(tmp_path: Path) -> None:
+    nodes = [onnx_models.helper.make_node("Add", ["X", "W"], ["Y"])]
+    tensor = ("FP32", ("N", 3))
+    path = onnx_models.save(tmp_path / "m.onnx", nodes, {"X": tensor}, {"Y": tensor}, {"W": np.ones(3, np.float32)})
+    outside = onnx_models.onnx.load(path)
+    onnx_models.onnx.save(outside, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    (tmp_path / "w.bin").unlink()
+    assert "there is no w.bin beside it, which has the weights: copy both files" in reading_error(path)
+
+
 @pytest.mark.parametrize("name", ["m.onnx", "m.pdmodel", "m.pb", "m.tflite"])
 def test_a_damaged_file_of_another_format(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"no model\n" * 10)

@@ -175,3 +175,31 @@ def test_files_that_are_no_graphs(tmp_path: Path) -> None:
     assert "is no GraphDef in its binary form" in refusal(path, good)
     path.write_bytes(whole.replace(b"\x03Mul", b"\x03Mvl"))
     assert "the installed TensorFlow has no operator Mvl" in refusal(path, good)
+    path.write_text('node {\n  name: "X"\n  op: "Placeholder"\n}\n')
+    assert "it is a GraphDef as text; write it with tf.io.write_graph" in refusal(path, good)
+    folder = models.double(tmp_path / "saved")
+    path.write_bytes((folder / "saved_model.pb").read_bytes())
+    assert "it is the saved_model.pb of a SavedModel; put its whole folder there" in refusal(path, good)
+    later = tf.compat.v1.GraphDef.FromString(whole)
+    later.versions.min_consumer = later.versions.producer = 1 << 20
+    path.write_bytes(later.SerializeToString())
+    assert "the model is of a newer TensorFlow; install that version" in refusal(path, good)
+
+
+@pytest.mark.parametrize("is_resource", [False, True])
+def test_a_graph_whose_variables_have_no_values_is_refused(tmp_path: Path, is_resource: bool) -> None:
+    """Every request would fail."""
+
+    def build() -> None:
+        x = models.v1.placeholder(tf.float32, (None, 2), name="X")
+        weight = models.v1.get_variable("weight", initializer=np.ones(2, np.float32), use_resource=is_resource)
+        tf.multiply(x, weight, name="Y")
+        models.v1.global_variables_initializer()
+
+    path = models.freeze(tmp_path / "m.graphdef", build)
+    text = tensors("TYPE_FP32 dims: 2", "TYPE_FP32 dims: 2")
+    assert "is not frozen: its outputs need the variable 'weight', whose value is not in it" in refusal(path, text)
+    (tmp_path / "ops.json").write_text(json.dumps({"init_ops": ["init"]}))
+    x = np.array([[1, 2]], np.float32)
+    with running(NAME, context(path), spec(text + parameter("TF_INIT_OPS_FILE", "ops.json"))) as instance:
+        assert_same(instance.execute({"X": x}, ("Y",))["Y"], x)

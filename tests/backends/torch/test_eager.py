@@ -142,7 +142,15 @@ def test_a_pickle_is_not_run(tmp_path: Path) -> None:
     # A whole module, as torch.save(model) writes it.
     torch.save(torch.nn.Linear(4, 3), tmp_path / "model.pt")
     text = refusal(path)
-    assert "cannot be read as weights alone" in text and "can run any code and is not loaded" in text
+    assert "cannot be read as weights alone: it holds a torch.nn.modules.linear.Linear" in text
+    assert "can run any code and is not loaded" in text and "trust" not in text
+
+
+def test_weights_that_are_cut_short(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    weights = tmp_path / "model.pt"
+    weights.write_bytes(weights.read_bytes()[:400])
+    assert "the file is damaged or cut short, copy or save it again" in refusal(path)
 
 
 def test_torchscript_beside_a_class_is_refused(tmp_path: Path) -> None:

@@ -282,6 +282,28 @@ def test_an_archive_of_another_torch_names_both_versions(tmp_path: Path) -> None
 
     text = refusal(rewritten(torch_programs.linear(tmp_path / "model.pt2"), change), ONE)
     assert f"torch {torch.__version__} cannot load" in text and "which torch 9.9.9 has written" in text
+    assert "schema version SchemaVersion(major=999" in text and "install torch 9.9.9, or export the model again" in text
+
+
+def test_an_operator_that_torch_does_not_have_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def change(name: str, content: bytes) -> bytes:
+        return (
+            content.replace(b"torch.ops.aten.", b"torch.ops.mine.") if name.endswith("models/model.json") else content
+        )
+
+    text = refusal(rewritten(torch_programs.linear(tmp_path / "model.pt2"), change), ONE)
+    assert re.search(r"this torch has no operator mine\.\w+; export the model without it", text)
+    assert not [record for record in caplog.records if record.name == "torch.export"]
+
+
+def test_weights_that_an_archive_lacks_are_named(tmp_path: Path) -> None:
+    path = torch_programs.linear(tmp_path / "model.pt2")
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist() if not name.endswith("weights/weight_0")}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    assert "it has no part data/weights/weight_0; the file is incomplete" in refusal(path, ONE)
 
 
 def test_a_platform_that_contradicts_the_file(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from naiad.backends.fil.forest import Array, Forest, of_treelite, reason_of
+from naiad.backends.fil.forest import Array, Forest, of_treelite
 from naiad.backends.fil.formats import SKOPS, ForestFormat
 from naiad.backends.fil.settings import PICKLES
+from naiad.backends.fil.trial_main import reason_of
 from naiad.errors import BackendUnavailableError, ModelLoadError, first_line
 from naiad.extras import how_to_install
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,19 +12,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from naiad.backends.fil.failures import remedy_of
 from naiad.backends.fil.formats import JOBLIB, LIGHTGBM, SKOPS, TREELITE, XGBOOST, XGBOOST_UBJ, ForestFormat
 from naiad.backends.fil.leaf_table import table_of
 from naiad.backends.fil.lightgbm_text import text_problem
 from naiad.backends.fil.trial import try_file
-from naiad.backends.fil.trial_main import check_model
-from naiad.errors import ModelLoadError, first_line
+from naiad.backends.fil.trial_main import check_model, reason_of
+from naiad.errors import ModelLoadError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 Array = np.ndarray[Any, Any]
 
-_PLACE: Final = re.compile(r"^\[[\d:]+\] \S+?: ")
 # Formats whose numbers treelite takes as they are; it checks those of the others while it reads them.
 _TRIED: Final = (TREELITE, XGBOOST)
 # The kinds of tasks of treelite that choose classes: binary and of several classes.
@@ -76,8 +75,7 @@ def load_forest(model: str, file: Path, file_format: ForestFormat, unknown_field
     except Exception as error:
         reason = "it is damaged" if isinstance(error, UnicodeDecodeError) else reason_of(error)
         raise ModelLoadError(
-            f"model '{model}': treelite cannot read {file} as {file_format.title}: {reason}; the file is damaged, "
-            f"cut short or of another format; save or copy it again, or correct model_type"
+            f"model '{model}': treelite cannot read {file} as {file_format.title}: {reason}; {remedy_of(file, reason)}"
         ) from error
 
 
@@ -102,11 +100,6 @@ def of_treelite(model: str, place: str, handle: Any, title: str) -> Forest:
     scores = partial(_scores, handle, columns)
     table = table_of(handle, columns, scores)
     return Forest(handle.num_feature, columns, count, title, scores if table is None else table.scores)
-
-
-def reason_of(error: Exception) -> str:
-    """What a library says, without the place in its source."""
-    return _PLACE.sub("", first_line(error)).rstrip(": ")
 
 
 def _scores(handle: Any, columns: int, rows: Array, threads: int) -> Array:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from naiad.backend_api.backend import Arrays, Instance
-from naiad.backends.fil.forest import reason_of
 from naiad.backends.fil.signature import INPUT, OUTPUT
+from naiad.backends.fil.trial_main import reason_of
 from naiad.errors import BackendError
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from naiad.backends.fil.failures import remedy_of
 from naiad.backends.fil.trial_main import SOUND
 from naiad.backends.shared.commands import run_command
 from naiad.errors import ModelLoadError, first_line
@@ -42,6 +43,5 @@ def try_file(model: str, file: Path, file_format: ForestFormat) -> None:
 
 def _damaged(model: str, file: Path, file_format: ForestFormat, reason: str) -> ModelLoadError:
     return ModelLoadError(
-        f"model '{model}': treelite cannot read {file} as {file_format.title}: {reason}; the file is damaged, cut "
-        f"short or of another format; save or copy it again, or correct model_type"
+        f"model '{model}': treelite cannot read {file} as {file_format.title}: {reason}; {remedy_of(file, reason)}"
     )

@@ -10,6 +10,7 @@ It imports nothing of Naiad, since it also runs under the Python of a model's en
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +28,10 @@ _NODE_FIELDS: Final = (
 )
 
 
+# What treelite puts before its reason: the time, the place in its source, and the condition that failed.
+_PLACE: Final = re.compile(r"^\[[\d:]+\] \S+?: (?:Check failed: [^:]+: (?=\S))?")
+
+
 class DamagedError(Exception):
     """What does not fit together."""
 
@@ -41,6 +46,12 @@ def limit(file: Path, cpu_s: int) -> None:
     most = mapped + _SPARE_BYTES + _TIMES_THE_FILE * file.stat().st_size
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def reason_of(error: Exception) -> str:
+    """What a library says, without the place in its source."""
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return _PLACE.sub("", first).rstrip(": ")
 
 
 def check(file: Path, model_type: str) -> None:
@@ -147,7 +158,7 @@ def _verdict(file: Path, model_type: str) -> str:
     except MemoryError:
         return "it asks for far more memory than its size"
     except Exception as error:
-        return str(error).partition("\n")[0] or type(error).__name__
+        return reason_of(error)
     return SOUND
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _COLOURS: Final = re.compile(r"\x1b\[\d*m")
 # TensorFlow's text is a stack of its own calls, then the reason, then the node of the graph.
 _IN_GRAPH: Final = re.compile(r"^(?P<said>\S.*)\n\s*\[\[\{\{node (?P<place>[^}]+)\}\}\]\]", re.MULTILINE)
+_ENCOUNTERED: Final = re.compile(r"Exception encountered: (?P<said>.+)")
 _IN_LAYER: Final = re.compile(r"Exception encountered when calling (?P<place>\S+)\.\n+(?P<said>.+)")
 
 
@@ -63,6 +64,9 @@ def on_processor(keras: Any) -> Any:
 def reason_of(error: Exception) -> str:
     """What Keras says, in a line: the kind of the error, its text, and the layer that it comes from."""
     text = _COLOURS.sub("", str(error)).strip()
+    # A layer inside a layer repeats the whole text of the inner one, whose reason comes last.
+    if encountered := _ENCOUNTERED.findall(text):
+        return f"{type(error).__name__}: {encountered[-1]}"
     found = _IN_LAYER.match(text) or _IN_GRAPH.search(text)
     said = f"{found['said']} (in {found['place']})" if found else text.partition("\n")[0]
     return f"{type(error).__name__}: {said}"

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from naiad.backend_api.backend import threads_per_instance
+from naiad.backends.onnx.failures import reason_of
 from naiad.backends.shared.parameters import ParameterReader
-from naiad.errors import ModelLoadError, first_line
+from naiad.errors import ModelLoadError
 from naiad.processes.affinity import ANYWHERE, Affinity, server_cores
 
 if TYPE_CHECKING:
@@ -34,12 +35,6 @@ _GRAPH_LEVELS = {
     -1: "ORT_ENABLE_BASIC",
     1: "ORT_ENABLE_EXTENDED",
     2: "ORT_DISABLE_ALL",
-}
-_HINTS = {
-    "InvalidProtobuf": "the file is damaged, cut short or not an ONNX model; export or copy it again",
-    "InvalidGraph": "check it with onnx.checker, and that this onnxruntime knows its operators",
-    "NotImplemented": "this onnxruntime lacks an operator of it; update onnxruntime or export for an older opset",
-    "Fail": "check it with onnx.checker, and that its external data files are there",
 }
 
 
@@ -236,7 +231,7 @@ def create_session(
             str(file), _session_options(settings), providers=list(providers), enable_fallback=0
         )
     except Exception as error:
-        raise ModelLoadError(f"model '{model}': onnxruntime cannot load {file}: {_reason(error)}") from error
+        raise ModelLoadError(f"model '{model}': onnxruntime cannot load {file}: {reason_of(error)}") from error
     # A provider whose own libraries are missing is passed over with a line on stderr.
     used = session.get_providers()
     if lost := [name for name, _ in providers if name not in used]:
@@ -280,8 +275,3 @@ def _session_options(settings: SessionSettings) -> Any:
     for key, value in settings.entries:
         options.add_session_config_entry(key, value)
     return options
-
-
-def _reason(error: Exception) -> str:
-    hint = _HINTS.get(type(error).__name__)
-    return f"{first_line(error)}; {hint}" if hint else first_line(error)

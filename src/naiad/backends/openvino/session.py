@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 from xml.parsers import expat
 
 from naiad.backends.openvino.failures import reason
@@ -11,11 +12,17 @@ from naiad.backends.openvino.settings import CACHE_DIR, CPU
 from naiad.errors import ModelLoadError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from naiad.backends.openvino.settings import OpenVinoSettings
 
 log = logging.getLogger("naiad")
+
+# The versions of IR that OpenVINO has a reader for. For others it only says that no reader knows the file.
+_VERSIONS: Final = ("10", "11")
+_NO_READER: Final = "Unable to read the model"
+_EXTERNAL: Final = re.compile(r"externally stored data in file \(([^,]+),")
 
 
 def make_core(model: str, settings: OpenVinoSettings) -> Any:
@@ -89,23 +96,52 @@ def _problem(file: Path, error: Exception) -> str:
     """OpenVINO's reason and a remedy, or where an IR stops being XML, of which OpenVINO says nothing."""
     text = reason(error)
     if file.suffix == ".xml":
-        if problem := _xml_problem(file):
+        problem, version = _inspect_xml(file)
+        if problem:
             return f"{problem}; the file is damaged or cut short, export or copy it again"
+        if _NO_READER in text and version and version not in _VERSIONS:
+            return (
+                f"it is IR of version {version}, and OpenVINO {_release()} reads {' and '.join(_VERSIONS)}; convert "
+                f"the model again with this OpenVINO"
+            )
         weights = file.with_suffix(".bin")
         if "bin file" in text and not weights.exists():
             return f"{text}; there is no {weights.name} beside it, which has the weights: copy both files"
         if "bin file" in text:
             size = weights.stat().st_size
             return f"{text}; {weights.name} has {size} bytes, see that both files are whole and of the same export"
+    if (named := _EXTERNAL.search(text)) and (lost := _lost_weights(file, named[1])):
+        return f"{text}; {lost}"
     return f"{text}; the file is damaged, of another format, or has operators that this OpenVINO does not know"
 
 
-def _xml_problem(file: Path) -> str:
-    """Where a file stops being XML; "" for one that is whole."""
+def _lost_weights(file: Path, name: str) -> str:
+    """What is wrong with a file of weights beside an ONNX model; "" where it is there."""
+    weights = file.parent / name
+    if not weights.is_file():
+        return f"there is no {name} beside it, which has the weights: copy both files"
+    return f"{name} has {weights.stat().st_size} bytes, see that both files are whole and of the same export"
+
+
+def _inspect_xml(file: Path) -> tuple[str, str]:
+    """Where a file stops being XML, "" for one that is whole; and its version of the format, "" for no IR."""
+    found: list[str] = []
+
+    def see(name: str, attributes: Mapping[str, str]) -> None:
+        if name == "net" and not found:
+            found.append(attributes.get("version", ""))
+
     parser = expat.ParserCreate()
+    parser.StartElementHandler = see
     try:
         with file.open("rb") as stream:
             parser.ParseFile(stream)
     except expat.ExpatError as error:
-        return f"it is not XML ({error})"
-    return ""
+        return f"it is not XML ({error})", ""
+    return "", found[0] if found else ""
+
+
+def _release() -> str:
+    import openvino
+
+    return str(openvino.__version__).partition("-")[0]

@@ -14,6 +14,8 @@ _WRITERS: Final = (
     *("ScatterAdd", "ScatterDiv", "ScatterMax", "ScatterMin", "ScatterMul", "ScatterNdAdd", "ScatterNdSub"),
     *("ScatterNdUpdate", "ScatterSub", "ScatterUpdate", "Stack", "Stage", "Stateful", "Write"),
 )
+VARIABLES: Final = frozenset({"VarHandleOp", "Variable", "VariableV2"})
+"""Types of operators that stand for a variable."""
 # "Stateful" is the beginning of random generators, and of these calls of functions.
 _CALLS: Final = frozenset({"StatefulPartitionedCall"})
 
@@ -37,6 +39,18 @@ def writes_state(graph: Any, places: Iterable[str]) -> bool:
                 called.add(name)
                 waiting.extend(functions[name].node_def)
     return False
+
+
+def unset_variables(graph: Any, places: Iterable[str]) -> list[str]:
+    """The variables that computing the tensors at ``places`` reads, where nothing on the way gives any of them a value.
+
+    Args:
+        graph: a ``GraphDef``.
+    """
+    reached = list(_reached({node.name: node for node in graph.node}, places))
+    if any(node.op.startswith("Assign") for node in reached):
+        return []
+    return [node.name for node in reached if node.op in VARIABLES]
 
 
 def _reached(nodes: Mapping[str, Any], places: Iterable[str]) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from naiad.backends.tensorflow.effects import writes_state
+from naiad.backends.tensorflow.effects import unset_variables, writes_state
 from naiad.backends.tensorflow.framework_import import import_tensorflow
 from naiad.backends.tensorflow.signature import (
     ModelSignature,
@@ -41,6 +41,7 @@ _OWN_POOLS: Final = ("TF_OVERRIDE_GLOBAL_THREADPOOL", "1")
 _LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
 _IN_CALLER: Final = -1
 _ORIGINAL: Final = re.compile(r"Original error:\s*(.+)", re.DOTALL)
+_HEADING: Final = "Graph execution error:"
 _NODE: Final = re.compile(r"\{\{node ([^}]+)\}\}")
 _UNKNOWN_OPERATOR: Final = re.compile(r"Op type not registered '(\w+)'")
 _INIT_OPS: Final = "init_ops"
@@ -140,6 +141,13 @@ def load(
         session.close()
         raise unusable(context, error) from error
     wanted = [signature.outputs[name].place for name in outputs if name in signature.outputs]
+    if platform == GRAPH_DEF and not settings.init_ops_file and (names := unset_variables(definition, wanted)):
+        session.close()
+        raise ModelLoadError(
+            f"model '{context.model}': the graph in {context.model_path} is not frozen: its outputs need the variable "
+            f"'{names[0]}', whose value is not in it; freeze it with convert_variables_to_constants, serve it as a "
+            f"SavedModel, or name operators that set its variables in TF_INIT_OPS_FILE"
+        )
     return LoadedGraph(session, signature, writes_state(definition, wanted))
 
 
@@ -169,6 +177,9 @@ def failure_text(error: BaseException) -> str:
     text = str(getattr(error, "message", "") or error)
     original = _ORIGINAL.search(text)
     lines = [line.strip() for line in (original[1] if original else text).splitlines() if line.strip()]
+    # A heading, which some errors have before the reason.
+    if len(lines) > 1 and lines[0] == _HEADING:
+        del lines[0]
     line = lines[0] if lines else type(error).__name__
     nodes = _NODE.findall(text)
     return f"{line} (at: {nodes[-1]})" if nodes and nodes[-1] not in line else line
@@ -273,4 +284,6 @@ def _remedy(error: Exception) -> str:
             f"the installed TensorFlow has no operator {operator[1]}: install the version or the package that the "
             f"model was made with, or export it without"
         )
+    if "min consumer version" in str(error):
+        return "the model is of a newer TensorFlow; install that version, or export the model with this one"
     return "the files are damaged, incomplete or of another model; export or copy the whole folder again"

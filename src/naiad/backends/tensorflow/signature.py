@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from naiad.backends.shared.signature import ModelTensor
+from naiad.backends.tensorflow.effects import VARIABLES
 from naiad.config.parsing.suggest import did_you_mean
 from naiad.errors import ModelLoadError, first_line
 from naiad.tensor.dtypes import BY_WIRE
@@ -37,8 +38,9 @@ _DEFAULT_SIGNATURE: Final = "serving_default"
 # Signatures that a SavedModel has for its own loading.
 _INTERNAL: Final = ("__saved_model_init_op", "__saved_model_train_op")
 _FILE: Final = "saved_model.pb"
+# How the text form of a graph may begin.
+_TEXT: Final = (b"node {", b"versions {", b"library {")
 _VARIABLES: Final = Path("variables", "variables.index")
-_VARIABLE_OPS: Final = frozenset({"VarHandleOp", "Variable", "VariableV2"})
 _WITH_DEFAULT: Final = "PlaceholderWithDefault"
 _PLACEHOLDERS: Final = ("Placeholder", "PlaceholderV2", _WITH_DEFAULT)
 
@@ -151,7 +153,7 @@ def _no_tags(model: str, folder: Path, tags: tuple[str, ...], saved: Any) -> Mod
 
 
 def _has_variables(meta: Any) -> bool:
-    return any(node.op in _VARIABLE_OPS for node in meta.graph_def.node)
+    return any(node.op in VARIABLES for node in meta.graph_def.node)
 
 
 def _signature_name(model: str, meta: Any, wanted: str) -> str:
@@ -204,12 +206,31 @@ def read_graph_def(model: str, file: Path) -> Any:
         graph = graph_pb2.GraphDef.FromString(file.read_bytes())
     except Exception as error:
         raise ModelLoadError(
-            f"model '{model}': {file} is no GraphDef in its binary form: {first_line(error)}; the file is damaged, cut "
-            f"short or something else; export or copy it again"
+            f"model '{model}': {file} is no GraphDef in its binary form: {first_line(error)}; {_other_kind(file)}"
         ) from error
     if not graph.node:
         raise ModelLoadError(f"model '{model}': {file} has an empty network; export or copy it again")
     return graph
+
+
+def _other_kind(file: Path) -> str:
+    """What a file is that is no binary GraphDef, and what to do."""
+    from google.protobuf.message import DecodeError
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    content = file.read_bytes()
+    if content.lstrip().startswith(_TEXT):
+        return "it is a GraphDef as text; write it with tf.io.write_graph(graph, folder, name, as_text=False)"
+    try:
+        is_saved_model = bool(saved_model_pb2.SavedModel.FromString(content).meta_graphs)
+    except DecodeError:
+        is_saved_model = False
+    if is_saved_model:
+        return (
+            "it is the saved_model.pb of a SavedModel; put its whole folder there as model.savedmodel, with "
+            'platform: "tensorflow_savedmodel"'
+        )
+    return "the file is damaged, cut short or something else; export or copy it again"
 
 
 def graph_signature(graph: Any, outputs: Iterable[str]) -> ModelSignature:

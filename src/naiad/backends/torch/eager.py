@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
+import re
 import sys
 from itertools import count
 from pathlib import Path
@@ -32,6 +33,9 @@ _COMPILE: Final = "COMPILE"
 _COMPILE_OPTIONS: Final = "TORCH_COMPILE_OPTIONAL_PARAMETERS"
 # What code in Python does to memory is not known.
 _ANY_EFFECT: Final = MemoryEffects(writes_inputs=True, writes_state=True, returns_state=True)
+# How torch's reader of its own format begins its errors, and what it names that is no tensor.
+_READER: Final = "PytorchStreamReader"
+_FOREIGN: Final = re.compile(r"Unsupported (?:global: GLOBAL|class) (\S+)")
 _numbers = count(1)
 
 
@@ -192,13 +196,24 @@ def _state(model: str, file: Path) -> Any:
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise ModelLoadError(
-            f"model '{model}': {file} cannot be read as weights alone: {first_line(error)}; a file with other objects "
-            f"can run any code and is not loaded, so write one with torch.save(model.state_dict(), 'model.pt')"
-        ) from error
+        problem = _unreadable(error)
+        raise ModelLoadError(f"model '{model}': {file} cannot be read as weights alone: {problem}") from error
     if not isinstance(state, dict):
         raise ModelLoadError(f"model '{model}': {file} holds {type(state).__name__}, expected a state dict")
     return state
+
+
+def _unreadable(error: Exception) -> str:
+    """Why a file of ``torch.save`` is not loaded, and a remedy. torch's own remedy is to run what the file says."""
+    text = str(error)
+    if _READER in text:
+        return f"{first_line(error).partition('. ')[0]}; the file is damaged or cut short, copy or save it again"
+    held = _FOREIGN.search(text)
+    reason = f"it holds a {held[1]}" if held else first_line(error).partition(". ")[0]
+    return (
+        f"{reason}; a file with other objects can run any code and is not loaded, so write one with "
+        f"torch.save(model.state_dict(), 'model.pt')"
+    )
 
 
 def _schema(forward: Any) -> ForwardSchema:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import threading
 import zipfile
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from naiad.backends.torch.archive import check_file, kind_of
 from naiad.backends.torch.flat_signature import FlatSignature, FlatTensor, input_places, places
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 _SAMPLES = "data/sample_inputs/"
 _OPAQUE = "opaque_obj"
+_NODE: Final = re.compile(r"Failed deserializing node Node\(target='(?:torch\.ops\.)?([\w.]+?)(?:\.default)?'")
+_LOST_PART: Final = re.compile(r"failed locating file (\S+): file not found")
 # torch keeps the state of a load in a global variable, and refuses a second load meanwhile.
 _loading = threading.Lock()
 
@@ -71,23 +75,49 @@ def load_exported(model: str, path: Path) -> ExportedProgram:
 
     check_file(model, path)
     written_by = _inspect(model, path)
-    # Its warnings repeat what the error says, with a traceback.
-    logger = logging.getLogger("torch.export")
+    warned: list[BaseException] = []
     try:
-        with _loading:
-            before, logger.disabled = logger.disabled, True
-            try:
-                program = torch.export.load(str(path))
-                module = program.module()
-            finally:
-                logger.disabled = before
+        with _loading, _warnings_in(warned):
+            program = torch.export.load(str(path))
+            module = program.module()
     except Exception as error:
-        cause = error.__cause__ or error.__context__ or error
+        cause = warned[0] if warned else error.__cause__ or error.__context__ or error
         raise ModelLoadError(
             f"model '{model}': torch {torch.__version__} cannot load {path}, which torch {written_by} has written: "
-            f"{first_line(cause)}; export the model again with torch {torch.__version__}, or install torch {written_by}"
+            f"{_problem(cause, torch.__version__, written_by)}"
         ) from error
     return _described(program, module)
+
+
+@contextmanager
+def _warnings_in(errors: list[BaseException]) -> Iterator[None]:
+    """Keep torch's warnings out of the log, and the errors that they report, which torch's own error leaves out."""
+
+    def keep(record: logging.LogRecord) -> bool:
+        if record.exc_info and record.exc_info[1] is not None:
+            errors.append(record.exc_info[1])
+        return False
+
+    logger = logging.getLogger("torch.export")
+    logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        logger.removeFilter(keep)
+
+
+def _problem(error: BaseException, here: str, written_by: str) -> str:
+    """The reason of a failed load, and a remedy."""
+    text = first_line(error)
+    if part := _LOST_PART.search(text):
+        return f"it has no part {part[1]}; the file is incomplete, copy or export it again"
+    other = f"install torch {written_by}, or " if written_by != here else ""
+    if operator := _NODE.search(text):
+        return (
+            f"this torch has no operator {operator[1]}; {other}export the model without it. Operators of other "
+            f"packages are not imported"
+        )
+    return f"{text}; {other}export the model again with torch {here}"
 
 
 def _inspect(model: str, path: Path) -> str:

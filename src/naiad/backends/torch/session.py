@@ -8,7 +8,7 @@ import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from naiad.backends.torch.archive import check_file
+from naiad.backends.torch.archive import FileKind, check_file, kind_of
 from naiad.errors import ModelLoadError, first_line
 
 if TYPE_CHECKING:
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _EXCEPTION_LINE = re.compile(r"^(?:builtins\.)?((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*)$", re.MULTILINE)
 _HERE = re.compile(r"^(.*)\n\s*~+ <--- HERE$", re.MULTILINE)
+_ENFORCED = re.compile(r"^\[enforce fail at [^]]*\] \.?\s*")
+_NEWER = re.compile(r"file with version (\d+), but the maximum supported version for reading is (\d+)")
+_OPERATOR = re.compile(r"Unknown builtin op: (\S+?)\.?$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,7 @@ def load_module(model: str, path: Path, device: str | None) -> Any:
     try:
         module = torch.jit.load(str(path), map_location=device)
     except Exception as error:
-        reason = first_line(error).split(". ")[0]
-        raise ModelLoadError(f"model '{model}': torch cannot load {path}: {reason}; {_hint(path)}") from error
+        raise ModelLoadError(f"model '{model}': torch cannot load {path}: {_problem(path, error)}") from error
     if not hasattr(module, "forward"):
         raise ModelLoadError(f"model '{model}': the module in {path} has no method forward; export one that has")
     return module
@@ -74,8 +76,29 @@ def _named(error: BaseException, text: str) -> str:
     return text if text.startswith(name) else f"{name}: {text}" if text else name
 
 
+def _problem(path: Path, error: Exception) -> str:
+    """torch's reason and a remedy."""
+    import torch
+
+    text = _ENFORCED.sub("", str(error))
+    if version := _NEWER.search(text):
+        return (
+            f"it has version {version[1]} of the format, and torch {torch.__version__} reads up to {version[2]}; "
+            f"update torch, or export the model with this one"
+        )
+    if operator := _OPERATOR.search(text):
+        return (
+            f"torch {torch.__version__} has no operator {operator[1]}; update torch, or export the model without it. "
+            f"Operators of other packages are not imported"
+        )
+    return f"{first_line(Exception(text)).split('. ')[0]}; {_hint(path)}"
+
+
 def _hint(path: Path) -> str:
-    if zipfile.is_zipfile(path):
+    kind = kind_of(path)
+    if kind is FileKind.SCRIPT:
+        return "the file is damaged or incomplete; export or copy it again"
+    if kind is not FileKind.UNKNOWN or zipfile.is_zipfile(path):
         return (
             "a file written by torch.save() holds no program; put model.py with the model's class beside it, or export "
             "with torch.jit.trace(model, example) or torch.jit.script(model), then .save()"
