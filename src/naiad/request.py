@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import numpy as np
 
@@ -160,6 +161,21 @@ class BatchTimes(Protocol):
     end_ns: int
 
 
+@dataclass(slots=True, eq=False)
+class UnbatchedTimes:
+    """``BatchTimes`` of a request that had no batch: by default of one that no model ran for."""
+
+    gather_ns: int = 0
+    start_ns: int = 0
+    input_ns: int = 0
+    infer_ns: int = 0
+    end_ns: int = 0
+
+
+FROM_CACHE: Final[BatchTimes] = UnbatchedTimes()
+"""What a request joins whose response comes from the response cache."""
+
+
 class Recipient(Protocol):
     """The model that runs a request."""
 
@@ -240,7 +256,10 @@ class InferRequest:
         return {}
 
     def joined(self, batch: BatchTimes) -> None:
-        """Note the batch that the request runs in, where its times are wanted (``ServingModel.note_batches``)."""
+        """Note the batch that the request runs in, where its times are wanted (``ServingModel.note_batches``).
+
+        A request of a client notes ``FROM_CACHE`` with a cached response, and the times of all steps of an ensemble.
+        """
         return
 
     def retarget(self, recipient: Recipient) -> None:

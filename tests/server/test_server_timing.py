@@ -18,6 +18,17 @@ from support.served_models import identity, numbers, write_model
 
 WANTED = ("want-server-timing", "1")
 DELAYED = "dynamic_batching { max_queue_delay_microseconds: 60000 preferred_batch_size: [ 2 ] }"
+STEP = 'step { model_name: "slow" model_version: -1 input_map { key: "INPUT0" value: "%s" } %s }'
+TWICE = f"""
+platform: "ensemble"
+max_batch_size: 4
+input [ {{ name: "INPUT0" data_type: TYPE_INT32 dims: [ -1 ] }} ]
+output [ {{ name: "OUTPUT0" data_type: TYPE_INT32 dims: [ -1 ] }} ]
+ensemble_scheduling {{
+  {STEP % ("INPUT0", 'output_map { key: "OUTPUT0" value: "between" }')}
+  {STEP % ("between", 'output_map { key: "OUTPUT0" value: "OUTPUT0" }')}
+}}
+"""
 STAGES = ["read", "queue", "batch", "input", "infer", "output", "total"]
 
 
@@ -27,7 +38,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     write_model(folder / "models", "inline", identity(max_batch_size=4))
     write_model(folder / "models", "slow", identity(max_batch_size=4, delay_ms=40))
     write_model(folder / "models", "delayed", identity(max_batch_size=4, delay_ms=1, extra=DELAYED))
-    with serving(folder / "log", folder / "models", "--grpc-infer-response-compression-level=low") as running:
+    write_model(folder / "models", "cached", identity(max_batch_size=4, extra="response_cache { enable: true }"))
+    write_model(folder / "models", "twice", TWICE)
+    options = ("--grpc-infer-response-compression-level=low", "--cache-config=local,size=1048576")
+    with serving(folder / "log", folder / "models", *options) as running:
         yield running
 
 
@@ -75,10 +89,21 @@ def test_the_wait_for_others_is_the_batch(server: RunningServer) -> None:
     assert found["queue"] < 55
 
 
-def test_a_request_without_a_batch_has_its_total(server: RunningServer) -> None:
-    found = ask(server, "inline")
+@pytest.mark.parametrize(("model", "stage"), [("inline", "infer"), ("cached", "cache")])
+def test_a_request_without_a_batch_has_its_parts(server: RunningServer, model: str, stage: str) -> None:
+    # The second response is the cached one.
+    found = [ask(server, model) for _ in range(2)][1]
     assert found is not None
-    assert list(found)[-1] == "total"
+    assert list(found) == ["read", stage, "total"]
+    assert found["read"] + found[stage] == pytest.approx(found["total"], abs=0.01)
+
+
+def test_an_ensemble_has_the_times_of_its_steps(server: RunningServer) -> None:
+    for _ in range(2):
+        found = ask(server, "twice")
+        assert found is not None
+        assert list(found) == STAGES
+        assert 80 <= found["infer"] <= found["total"]
 
 
 @pytest.mark.parametrize("value", ["0", "false", ""])

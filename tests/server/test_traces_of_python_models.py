@@ -27,6 +27,7 @@ class TritonPythonModel:
         answers = []
         for request in requests:
             x = pb_utils.get_input_tensor_by_name(request, "X")
+            pb_utils.Logger.log_info("looks")
             trace = request.trace()
             trace.report_activity("TOKENIZE_START")
             trace.report_activity("TOKENIZE_END", time.monotonic_ns())
@@ -91,7 +92,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Iterator[
     """The file of a server that traced a request to each model, and has ended."""
     folder = tmp_path_factory.mktemp("traces")
     options = (f"triton,file={folder / 'trace.json'}", "level=TIMESTAMPS", "rate=1")
-    with serving(folder / "log", models, *(f"--trace-config={o}" for o in options)) as server:
+    with serving(folder / "log", models, *(f"--trace-config={o}" for o in options), "--log-format=json") as server:
         assert infer(server, "calls", "outer") == {"Y": [6.0], "CONTEXT": [""]}
         assert infer(server, "doubles") == {"Y": [6.0]}
         stream(server, 3)
@@ -131,6 +132,14 @@ def test_a_model_adds_activities_in_their_place(written: Path) -> None:
     # The worker may begin before the server has noted that the inputs are sent.
     within = names[names.index("COMPUTE_START") + 1 : names.index("COMPUTE_OUTPUT_START")]
     assert [n for n in within if n != "COMPUTE_INPUT_END"] == ["TOKENIZE_START", "TOKENIZE_END", "looked"]
+
+
+@pytest.mark.slow
+def test_a_line_of_a_model_names_its_request(written: Path) -> None:
+    lines = [json.loads(line) for line in (written.parent / "log").read_text().splitlines()]
+    (looks,) = [line for line in lines if line["message"].endswith(": looks")]
+    assert (looks["request_id"], looks["model"], looks["file"]) == ("outer", "calls", "model.py")
+    assert "outer" not in looks["message"]
 
 
 @pytest.mark.slow

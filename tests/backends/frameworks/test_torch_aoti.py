@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 import warnings
 import zipfile
@@ -126,3 +127,19 @@ def test_code_that_ends_its_process_is_warned_of(tmp_path: Path, caplog: pytest.
                     instance.execute(given, ("VALUE",))
         warned = [line for line in caplog.messages if "ends its process when an index is beyond a tensor" in line]
         assert len(warned) == count
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, by which the folder is found")
+def test_a_loaded_package_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch extracts it into a folder that a killed process could not remove."""
+    extracted = tmp_path / "of the system"
+    extracted.mkdir()
+    monkeypatch.setenv("TMPDIR", str(extracted))
+    text = network(tmp_path / "model.pt2", 0, 8).text()
+    row = np.ones((1, 4), np.float32)
+    with running("pytorch", context(tmp_path / "model.pt2"), spec('platform: "torch_aoti"\n' + text)) as instance:
+        assert list(extracted.iterdir()) == []
+        first = instance.execute({"INPUT__0": row}, ("OUTPUT__0",))
+        with running("pytorch", context(tmp_path / "model.pt2"), spec('platform: "torch_aoti"\n' + text)) as other:
+            second = other.execute({"INPUT__0": row}, ("OUTPUT__0",))
+        np.testing.assert_array_equal(first["OUTPUT__0"], second["OUTPUT__0"])

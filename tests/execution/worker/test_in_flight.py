@@ -87,3 +87,16 @@ def test_who_waits_is_called_back_however_the_last_request_ends() -> None:
     assert calls == ["cleared", "whole"]
     assert found.find(31, final=True) is not None
     assert calls == ["cleared", "whole", "left"]
+
+
+def test_the_ids_of_the_requests_that_are_open() -> None:
+    found, callers = running(3)
+    for caller, name in zip(callers, ("a", "", "c"), strict=True):
+        caller.id = name
+    found.find(11, final=True)
+    found.end()
+    later = Caller(1.0)
+    later.id = "d"
+    found.begin(20, 21, Batch([later]))
+    assert found.open_ids(16) == ["d", "", "c"]
+    assert found.open_ids(2) == ["d", ""]

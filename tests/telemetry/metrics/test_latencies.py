@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -61,8 +60,7 @@ def test_values_leave_the_window_after_a_minute() -> None:
 
 def test_histograms_count_each_request_in_its_bucket() -> None:
     latencies = Latencies(BOTH, {HISTOGRAMS[1]: (1000.0, 3000.0)})
-    requests = [SimpleNamespace(received_ns=0, queued_ns=ms * MS) for ms in (0, 1, 2)]
-    latencies.batch(requests, 3 * MS, 2 * MS, 100_000, 600_000, 300_000)
+    latencies.batch([0, 0, 0], [0, 1 * MS, 2 * MS], 3 * MS, 2 * MS, 100_000, 600_000, 300_000)
     latencies.one(1 * MS, 10_000, 1_000, 2_000, 3_000)
     found = families(page(latencies))
     assert buckets(found["nv_inference_request_duration_histogram_us"]) == {"1000": 1, "3000": 4, "+Inf": 4}

@@ -6,12 +6,14 @@ names no types; its generated source, which it contains, does.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import zipfile
 from typing import TYPE_CHECKING, Any
 
 from naiad.backends.torch.archive import check_file
+from naiad.backends.torch.extracted import extracted_only_while_loading
 from naiad.backends.torch.flat_signature import FlatSignature, FlatTensor, input_places, places
 from naiad.errors import ModelLoadError, first_line
 
@@ -40,9 +42,11 @@ def load_package(model: str, path: Path, device: str | None, runs_at_once: int) 
     check_file(model, path)
     _check_device(model, path, device)
     index = int(device.partition(":")[2] or 0) if device is not None and device != "cpu" else -1
+    is_for_gpu = index >= 0 or made_for(model, path) not in ("", "cpu")
     try:
-        # Without the public function, which also loads exported programs beside the code, with their pickles.
-        return torch._C._aoti.AOTIModelPackageLoader(str(path), "model", False, runs_at_once, index)
+        with contextlib.nullcontext() if is_for_gpu else extracted_only_while_loading():
+            # Without the public function, which also loads exported programs beside the code, with their pickles.
+            return torch._C._aoti.AOTIModelPackageLoader(str(path), "model", False, runs_at_once, index)
     except Exception as error:
         raise ModelLoadError(
             f"model '{model}': torch {torch.__version__} cannot load the package {path}: {first_line(error)}; copy it "

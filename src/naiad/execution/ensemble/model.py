@@ -29,7 +29,7 @@ from naiad.execution.model.interface import ServingModel
 from naiad.execution.model.responder import ModelResponder, send_part, stopping_error
 from naiad.execution.model.tracing import ModelTracer
 from naiad.execution.model_directory import ModelDirectory
-from naiad.request import Array, InferRequest, RequestOptions
+from naiad.request import Array, InferRequest, RequestOptions, UnbatchedTimes
 from naiad.scheduling.admission import RequestBudget
 from naiad.scheduling.ensemble.graph import EnsembleError, Graph, depth
 from naiad.telemetry.metrics.custom import CustomMetrics
@@ -81,6 +81,7 @@ class EnsembleModel:
         self._responder = ModelResponder(spec.name, self.statistics, self.budget, self._clock, None, None)
         self._runs: dict[InferRequest, ActiveRun] = {}
         self._reserved = 0
+        self._notes_times = False
         self._stopping = False
         self._sampler: Sampler | None = None
         self._members = Members(spec, models)
@@ -263,7 +264,11 @@ class EnsembleModel:
         return []
 
     def note_batches(self) -> None:
-        """Do nothing: an ensemble sets ``MemberRequest.took`` to the time that its own steps took."""
+        """From now on let requests of clients note the times of their steps.
+
+        Requests of ensembles around it have them in ``MemberRequest.took``.
+        """
+        self._notes_times = True
 
     # Requests
 
@@ -382,6 +387,8 @@ class EnsembleModel:
             run.cache.keep(request, outputs)
         if run.trace is not None:
             run.trace.end(request, outputs, None)
+        if self._notes_times and request.carrier:
+            request.joined(_times_of(run))
         self._responder.respond(request, outputs, None)
         self._responder.notify_drained()
 
@@ -432,6 +439,14 @@ class EnsembleModel:
         statistics.last_inference_ms = self._clock.wall_ms()
         if request.__class__ is MemberRequest:
             request.took = took
+
+
+def _times_of(run: ActiveRun) -> UnbatchedTimes:
+    """The times of all steps, as if they had run one behind the other and ended now."""
+    end_ns = monotonic_ns()
+    infer_ns = end_ns - run.output_ns
+    input_ns = infer_ns - run.infer_ns
+    return UnbatchedTimes(0, input_ns - run.input_ns, input_ns, infer_ns, end_ns)
 
 
 def _has_step_options(options: RequestOptions) -> bool:

@@ -24,31 +24,39 @@ def count_batch(
     Returns:
         The monotonic time that was counted to, in nanoseconds.
     """
-    requests = batch.callers
+    requests, latencies = batch.callers, statistics.latencies
     now_ns, count = monotonic_ns(), len(requests)
-    received_ns = queued_ns = held_bytes = 0
-    # One loop for all of it: this is done for every request.
-    for request in requests:
-        received_ns += request.received_ns
-        queued_ns += request.queued_ns
-        held_bytes += request.held_bytes
+    received: list[int] = []
+    queued: list[int] = []
+    if latencies is None or count == 1:
+        received_ns = queued_ns = held_bytes = 0
+        # One loop for all of it: this is done for every request.
+        for request in requests:
+            received_ns += request.received_ns
+            queued_ns += request.queued_ns
+            held_bytes += request.held_bytes
+    else:
+        # The lists are noted below.
+        received = [request.received_ns for request in requests]
+        queued = [request.queued_ns for request in requests]
+        received_ns, queued_ns = sum(received), sum(queued)
+        held_bytes = sum([request.held_bytes for request in requests])
     # What ``ModelResponder.release`` does for one request.
     budget.requests -= count
     budget.bytes -= held_bytes
     input_ns = batch.gather_ns + batch.input_ns - batch.start_ns
     times = (input_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns)
+    begun_ns = batch.start_ns - batch.gather_ns
+    request_ns, queue_ns = count * now_ns - received_ns, count * begun_ns - queued_ns
     statistics.count_execution(batch.rows, *times)
-    statistics.count_success(
-        count,
-        # Without the empty rows of sequences, where each request has one row.
-        batch.rows if batch.splits else count,
-        count * now_ns - received_ns,
-        count * (batch.start_ns - batch.gather_ns) - queued_ns,
-        *times,
-    )
+    # Without the empty rows of sequences, where each request has one row.
+    statistics.count_success(count, batch.rows if batch.splits else count, request_ns, queue_ns, *times)
     statistics.last_inference_ms = wall_ms
-    if statistics.latencies is not None:
-        statistics.latencies.batch(requests, now_ns, batch.start_ns - batch.gather_ns, *times)
+    if latencies is not None:
+        if count == 1:
+            latencies.one(request_ns, queue_ns, *times)
+        elif count:
+            latencies.batch(received, queued, now_ns, begun_ns, *times)
     return now_ns
 
 

@@ -13,7 +13,7 @@ from naiad.execution.batching.batch import Batch
 from naiad.execution.model.accounting import count_batch, count_failed_execution
 from naiad.execution.model.cache import ModelCache
 from naiad.execution.model.tracing import ModelTracer, batch_rows
-from naiad.request import Array, InferRequest, request_label
+from naiad.request import FROM_CACHE, Array, InferRequest, request_label
 from naiad.scheduling.admission import RequestBudget
 from naiad.scheduling.queue.ordered_release import OrderedRelease
 from naiad.telemetry.logs.server_log import request_log
@@ -222,6 +222,8 @@ class ModelResponder:
     def respond_cached(self, request: InferRequest, outputs: Mapping[str, Array]) -> None:
         """Respond to a request from the cache, in its turn where responses keep the order of requests."""
         self.statistics.last_inference_ms = self.clock.wall_ms()
+        if request.carrier:
+            request.joined(FROM_CACHE)
         if self.ordered is not None:
             self.ordered.add(request)
         self.respond(request, outputs, None)

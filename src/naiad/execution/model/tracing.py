@@ -31,7 +31,7 @@ class ModelTracer:
         latencies: gets the traced requests as exemplars; None for no distributions.
     """
 
-    __slots__ = ("_chooses_early", "_latencies", "_model", "_spec", "_version", "sampler")
+    __slots__ = ("_chooses_early", "_is_uniform", "_latencies", "_model", "_spec", "_version", "sampler")
 
     def __init__(
         self,
@@ -44,6 +44,7 @@ class ModelTracer:
         self.sampler = sampler
         self._latencies = latencies
         self._chooses_early = chooses_early
+        self._is_uniform = not chooses_early and spec.sequence is None
         self._model = spec.name
         self._spec = spec
         self._version = version
@@ -71,8 +72,12 @@ class ModelTracer:
             error: the error that all of them failed with.
             has_run: whether the model came to its end nevertheless.
         """
-        sent_ns = monotonic_ns()
         sampler = self.sampler
+        # Most batches have no traced request, so that is found out for all of their requests at once. Requests of
+        # sequences have another origin, and those of other models are not counted.
+        if self._is_uniform and sampler.passes_over_all(len([True for r in requests if r.carrier])):
+            return
+        sent_ns = monotonic_ns()
         has_run = has_run and batch.error is None
         failure = "" if error is None else str(error)[:MAX_ERROR]
         row = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain, islice
 from typing import Any, Protocol
 
 from naiad.execution.batching.batch import Batch
@@ -134,6 +135,12 @@ class InFlightRequests:
         if final:
             self._slots[index] = None
         return None if request is None or batch is None else (request, batch)
+
+    def open_ids(self, most: int) -> list[str]:
+        """The ids of the requests in flight, those of the running batch first; up to ``most``, and "" for none."""
+        running = (request for request in self._slots if request is not None)
+        left = (request for request, _ in self._left.values())
+        return [request.id for request in islice(chain(running, left), most)]
 
     def trace_of(self, number: int) -> RequestTrace | None:
         """The trace of an open request; None for one that is not traced."""

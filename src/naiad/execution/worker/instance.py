@@ -40,7 +40,7 @@ from naiad.execution.worker.events import WorkerEventSink
 from naiad.execution.worker.frame_sender import FrameSender
 from naiad.execution.worker.in_flight import InFlightRequests
 from naiad.execution.worker.metrics import WorkerMetrics
-from naiad.execution.worker.process import END_S, WorkerProcess, is_first, log_line
+from naiad.execution.worker.process import END_S, MAX_IDS, WorkerProcess, is_first, log_line
 from naiad.execution.worker.readiness import WorkerReadiness
 from naiad.execution.worker.stdout import WorkerOutput
 from naiad.execution.worker.supervisor import RestartBackoff, StartedWorker, WorkerSupervisor
@@ -424,7 +424,7 @@ class ProcessInstance(ModelInstance):
         self._writer.pool.release([n for (n,) in NUMBERS.iter_unpack(payload)])
 
     def _take_log(self, number: int, payload: bytearray) -> None:
-        log_line(self.name, orjson.loads(payload))
+        log_line(self.name, orjson.loads(payload), self._spec.name, self._requests.open_ids(MAX_IDS))
 
     def _take_pong(self, number: int, payload: bytearray) -> None:
         self._missed_beats = 0

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final, Protocol
@@ -23,6 +23,8 @@ from naiad.backend_api.backend import WorkerSpec
 from naiad.errors import ModelLoadError, NaiadError, error_of_name
 from naiad.execution.worker.codec.writer import frame
 from naiad.processes.process_group import GroupedProcess
+from naiad.request import UNKNOWN_ID
+from naiad.telemetry.logs.json_lines import MODEL, REQUEST_ID, REQUEST_IDS
 from naiad.worker.ipc.frames import (
     CONFIG,
     CONTROL_REQUEST,
@@ -45,6 +47,8 @@ _said: set[str] = set()
 _MOST_SAID: Final = 100
 MAIN: Final = Path(worker.__file__).with_name("main.py")
 MAX_LINES: Final = 20
+MAX_IDS: Final = 16
+"""The most ids of requests that a line of a model names."""
 END_S: Final = 5.0
 FULL_TRACEBACK: Final = "naiad_full_traceback"
 """An attribute of log records with the whole traceback of an error that is also logged in short."""
@@ -333,16 +337,26 @@ class WorkerProcess:
             self.output = -1
 
 
-def log_line(instance: str, content: Mapping[str, Any]) -> None:
-    """Log a line of a model's ``Logger``, with the file and line of the model, or a line of its worker."""
+def log_line(instance: str, content: Mapping[str, Any], model: str = "", ids: Sequence[str] = ()) -> None:
+    """Log a line of a model's ``Logger``, with the file and line of the model, or a line of its worker.
+
+    ``ids`` are those of the requests that the model has: JSON names them, and the text stays the model's own.
+    """
     if (once := content.get("once")) is not None and not is_first(str(once)):
         return
     level = _LEVELS.get(str(content.get("level")), logging.INFO)
+    if not logger.isEnabledFor(level):
+        return
+    about: dict[str, Any] = {MODEL: model}
+    if len(ids) == 1:
+        about[REQUEST_ID] = ids[0]
+    elif any(ids):
+        about[REQUEST_IDS] = [one or UNKNOWN_ID for one in ids]
     file, line, said = content.get("file"), content.get("line"), (instance, content.get("message", ""))
     if not line or not isinstance(line, int) or not isinstance(file, str):
-        logger.log(level, "%s: %s", *said)
-    elif logger.isEnabledFor(level):
-        logger.handle(logger.makeRecord(logger.name, level, file, line, "%s: %s", said, None))
+        logger.log(level, "%s: %s", *said, extra=about)
+    else:
+        logger.handle(logger.makeRecord(logger.name, level, file, line, "%s: %s", said, None, extra=about))
 
 
 def is_first(what: str) -> bool:

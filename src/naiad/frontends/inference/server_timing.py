@@ -11,7 +11,7 @@ from typing import Final
 
 from naiad.execution.batching.batch import Batch
 from naiad.frontends.inference.client_request import ClientRequest
-from naiad.request import BatchTimes
+from naiad.request import FROM_CACHE, BatchTimes
 from naiad.scheduling.batcher.dynamic import DELAY
 
 WANTED: Final = "want-server-timing"
@@ -50,27 +50,33 @@ class RequestTiming:
             first, last = batch.requests[0], batch.requests[-1]
             self._ready_ns = first.queued_ns + self._delay_ns if batch.reason == DELAY else last.queued_ns
 
-    def text(self) -> str:
+    def text(self, succeeded: bool) -> str:
         """The value of the field for a response that is sent now.
 
-        ``queue`` is the wait for an instance and ``batch`` the wait for others to join. Without a batch, for a response
-        from the cache say, there is the total alone.
+        ``queue`` is the wait for an instance and ``batch`` the wait for others to join. Without a batch ``cache`` is
+        the look-up in the response cache, or ``infer`` the run on the event loop; an error has the total alone then.
         """
         request, batch, now_ns = self._request, self._batch, monotonic_ns()
+        read = "read", request.queued_ns - request.received_ns
         stages: list[tuple[str, int]] = []
         if batch is not None and batch.start_ns:
-            begun_ns = batch.start_ns - batch.gather_ns
-            waited_ns = max(0, begun_ns - request.queued_ns)
-            batch_ns = min(waited_ns, max(0, self._ready_ns - request.queued_ns))
-            # In a worker a request may get its response before its batch has ended.
-            infer_ns = batch.infer_ns or now_ns
-            stages = [
-                ("read", request.queued_ns - request.received_ns),
-                ("queue", waited_ns - batch_ns),
-                ("batch", batch_ns),
-                ("input", batch.input_ns - begun_ns),
-                ("infer", infer_ns - batch.input_ns),
-                ("output", now_ns - infer_ns),
-            ]
+            stages = [read, *self._stages(batch, now_ns)]
+        elif succeeded:
+            stages = [read, ("cache" if batch is FROM_CACHE else "infer", now_ns - request.queued_ns)]
         stages.append(("total", now_ns - request.received_ns))
         return ", ".join(f"{name};dur={max(0, ns) / 1e6:.3f}" for name, ns in stages)
+
+    def _stages(self, batch: BatchTimes, now_ns: int) -> list[tuple[str, int]]:
+        queued_ns = self._request.queued_ns
+        begun_ns = batch.start_ns - batch.gather_ns
+        waited_ns = max(0, begun_ns - queued_ns)
+        batch_ns = min(waited_ns, max(0, self._ready_ns - queued_ns))
+        # In a worker a request may get its response before its batch has ended.
+        infer_ns = batch.infer_ns or now_ns
+        return [
+            ("queue", waited_ns - batch_ns),
+            ("batch", batch_ns),
+            ("input", batch.input_ns - begun_ns),
+            ("infer", infer_ns - batch.input_ns),
+            ("output", now_ns - infer_ns),
+        ]

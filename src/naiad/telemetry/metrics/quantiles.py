@@ -36,7 +36,8 @@ def counts_of(values: Values, weights: Values | None = None) -> Counts:
     """Values from 0 on, counted by bucket, each as often as its weight says."""
     # Values below 1 us share the first bucket with 1 us.
     at = np.minimum((np.maximum(values, 1.0).view(np.int64) >> _SHIFT) - _FIRST, _BUCKETS - 1)
-    return np.bincount(at, weights, _BUCKETS).astype(np.int64)
+    # With weights the counts are floats.
+    return np.bincount(at, weights, _BUCKETS).astype(np.int64, copy=False)
 
 
 def value_at(counts: Counts, share: float) -> float:
@@ -68,7 +69,10 @@ class QuantileWindow:
         self._age(now_ns)
         counts = counts_of(values, weights)
         slot = self._slots[0]
-        self._slots[0] = counts if slot is None else slot + counts
+        if slot is None:
+            self._slots[0] = counts
+        else:
+            slot += counts
 
     def quantiles(self, wanted: Sequence[float], now_ns: int) -> list[float]:
         """The values at the ``wanted`` shares, 0 to 1; NaN while there is none in the window."""

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from time import monotonic_ns
 from typing import Final
-
-from naiad.telemetry.metrics.latencies import Timed
 
 RECENT_NS: Final = 10 * 1_000_000_000
 """The quantiles are those of the last ten seconds, or of the last ``MAX_REQUESTS`` requests where there were more."""
@@ -33,10 +31,17 @@ class RecentLatencies:
     # Notes of the event loop
 
     def batch(
-        self, requests: Iterable[Timed], now_ns: int, begun_ns: int, input_ns: int, infer_ns: int, output_ns: int
+        self,
+        received_ns: list[int],
+        queued_ns: list[int],
+        now_ns: int,
+        begun_ns: int,
+        input_ns: int,
+        infer_ns: int,
+        output_ns: int,
     ) -> None:
         """Note the requests of a run, which are responded to now."""
-        durations = [now_ns - r.received_ns for r in requests]
+        durations = [now_ns - ns for ns in received_ns]
         self._noted += len(durations)
         self._request_ns += durations
 

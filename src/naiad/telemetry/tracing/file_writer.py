@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import orjson
 
@@ -25,6 +25,9 @@ MAX_WAITING: Final = 10_000
 MAX_TENSOR_BYTES: Final = 64 << 20
 """Bytes of tensors in the waiting traces; a trace that would exceed it is dropped as well."""
 
+_GATHER_S: Final = 0.05
+"""How long a trace waits for others: a thread that wakes for each one would stop the event loop as often."""
+_CHUNK: Final = 1 << 20
 _END: Final = b"\n]\n"
 
 
@@ -43,24 +46,46 @@ def trace_text(trace: Trace) -> bytes:
 
 
 class _ArrayFile:
-    """A file with a growing JSON array; its former content is overwritten."""
+    """A file with a growing JSON array; its former content is overwritten.
+
+    Traces are written together, in one call over the end of the array: the file can be read at any time, unlike the
+    reference's.
+    """
 
     def __init__(self, path: str) -> None:
-        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115
+        # Without a buffer of its own, which would write an array without its end.
+        self._file = open(path, "wb", buffering=0)  # noqa: SIM115
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        # Where the end of the array begins.
+        self._end = 0
         self.count = 0
 
     def append(self, text: bytes) -> None:
-        if self.count:
-            # Over the end of the array: unlike the reference's, the file can be read while the server runs.
-            self._file.seek(-len(_END), os.SEEK_CUR)
-        self._file.write((b",\n" if self.count else b"[\n") + text + _END)
         self.count += 1
+        self._waiting.append(text)
+        self._waiting_bytes += len(text)
+        if self._waiting_bytes >= _CHUNK:
+            self.flush()
 
     def flush(self) -> None:
-        self._file.flush()
+        if not self._waiting:
+            return
+        text = (b",\n" if self._end else b"[\n") + b",\n".join(self._waiting)
+        # Dropped also if they cannot be written: a full disk must not fill the memory.
+        self._waiting, self._waiting_bytes = [], 0
+        if self._end:
+            self._file.seek(self._end)
+        rest = memoryview(text + _END)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        self._end += len(text)
 
     def close(self) -> None:
-        self._file.close()
+        try:
+            self.flush()
+        finally:
+            self._file.close()
 
 
 class TraceWriter:
@@ -80,6 +105,7 @@ class TraceWriter:
         self._whole: _ArrayFile | None = None
         self._unflushed: set[_ArrayFile] = set()
         self._has_failed = False
+        self._is_idle = True
 
     def problem(self) -> str:
         """Why the file cannot be written; "" when it can."""
@@ -113,8 +139,12 @@ class TraceWriter:
 
     def _run(self) -> None:
         while (item := self._thread.items.get()) is not None:
+            if self._is_idle:
+                self._is_idle = False
+                self._thread.gather(_GATHER_S)
             self._attempt(self._take, *item)
             if self._thread.items.empty():
+                self._is_idle = True
                 self._thread.log_dropped()
         if self._whole is not None:
             self._attempt(self._whole.close)

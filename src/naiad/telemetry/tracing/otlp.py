@@ -42,6 +42,7 @@ _EXPORTERS: Final = {
 """By protocol, the module with the exporter, and how to install it."""
 _PROTOCOL_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 DEFAULT_RESOURCE: Final = {"service.name": "triton-inference-server"}
+_GATHER_S: Final = 0.05
 SPANS: Final = 3
 """Spans of one trace."""
 
@@ -210,6 +211,9 @@ class SpanExport:
         traces = [first]
         deadline = monotonic() + self._settings.delay_s
         while (len(traces) + 1) * SPANS <= self._settings.max_batch:
+            if self._thread.items.empty():
+                # The thread would wake for each trace, and stop the event loop as often.
+                self._thread.gather(min(_GATHER_S, max(0.0, deadline - monotonic())))
             try:
                 trace = self._thread.items.get(timeout=max(0.0, deadline - monotonic()))
             except Empty:

@@ -66,6 +66,14 @@ class Sampler:
         self._left -= 1
         return True
 
+    def passes_over_all(self, requests: int) -> bool:
+        """Count so many requests; False, without counting, when one of them has to be traced, or when any of them may
+        continue its caller's trace."""
+        if self._left <= requests or self.takes_parents:
+            return False
+        self._left -= requests
+        return True
+
     def take(self) -> int:
         """Count a request; its trace's id, or 0 when it is not traced."""
         if self.passes_over() or not self.remaining:

@@ -27,6 +27,7 @@ class TraceThread(Generic[Item]):
         self._work = work
         self._action = action
         self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
         self._dropped = 0
 
     # On the loop
@@ -42,6 +43,7 @@ class TraceThread(Generic[Item]):
         """Finish the queue. Returns whether the thread ended within ``timeout_s`` seconds; the last call."""
         if self._thread is None:
             return True
+        self._closing.set()
         self.items.put(None)
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -59,6 +61,10 @@ class TraceThread(Generic[Item]):
         return True
 
     # In the thread
+
+    def gather(self, seconds: float) -> None:
+        """Wait while further items come; not once ``close`` was called."""
+        self._closing.wait(seconds)
 
     def log_dropped(self) -> None:
         """Log how many traces have been dropped since the last time."""

@@ -38,8 +38,9 @@ export async function infer(path, inputs, parameters, signal) {
 /** The stages of this one request, in milliseconds; null where the server names only the whole. */
 function stagesOf(serverTiming) {
   const ms = Object.fromEntries(serverTiming.split(",").map((part) => part.trim().split(";dur=")).map(([name, value]) => [name, Number(value)]));
-  if (!("infer" in ms)) return null;
-  return { requests: 1, queue: ms.queue, batch: ms.batch, inputs: ms.read + ms.input, model: ms.infer, outputs: ms.output };
+  if (!("infer" in ms || "cache" in ms)) return null;
+  const { read = 0, queue = 0, batch = 0, input = 0, infer = 0, output = 0, cache = 0 } = ms;
+  return { requests: 1, queue, batch, inputs: read + input, model: infer, outputs: output, cache };
 }
 
 async function read(response) {

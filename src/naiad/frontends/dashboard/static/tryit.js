@@ -130,7 +130,7 @@ export class TryTab {
     const parts = [];
     if (stages) {
       parts.push(["queue", stages.queue, "q"], ...(stages.batch ? [["wait for its batch", stages.batch, "q"]] : []));
-      parts.push(["inputs", stages.inputs, "i"], ["model", stages.model, "m"], ["outputs", stages.outputs, "o"]);
+      parts.push(["inputs", stages.inputs, "i"], stages.cache ? ["response cache", stages.cache, "m"] : ["model", stages.model, "m"], ["outputs", stages.outputs, "o"]);
       const server = parts.reduce((sum, [, ms]) => sum + ms, 0);
       parts.push(["network, browser and the rest", Math.max(0, answer.ms - server), "w"]);
     } else {

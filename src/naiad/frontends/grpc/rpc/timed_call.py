@@ -76,7 +76,7 @@ class TimedCall:
         # Dropped, as it refers to the request.
         timing, self._timing = self._timing, None
         if timing is not None:
-            fields = (*fields, (FIELD, timing.text()))
+            fields = (*fields, (FIELD, timing.text(succeeded=not code)))
         self._inner.finish(code, text, fields)
 
     def pause(self) -> None:

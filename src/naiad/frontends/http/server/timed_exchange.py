@@ -10,6 +10,8 @@ from naiad.frontends.inference.server_timing import FIELD, RequestTiming, wants_
 from naiad.request import BatchTimes
 from naiad.wire.http1.head import HEAD_END, RequestHead
 
+_OK = b"HTTP/1.1 200 "
+
 
 class TimedExchange(OuterExchange):
     """Adds the times of the request that owns it. A response that is streamed has none: it begins before it is made."""
@@ -45,7 +47,7 @@ class TimedExchange(OuterExchange):
         first, *rest = [parts] if isinstance(parts, bytes) else parts
         first = bytes(first)
         end = first.index(HEAD_END)
-        line = f"\r\n{FIELD}: {timing.text()}".encode()
+        line = f"\r\n{FIELD}: {timing.text(succeeded=first.startswith(_OK))}".encode()
         self._inner.send([first[:end] + line + first[end:], *rest])
 
 
