@@ -131,7 +131,9 @@ def _result(name: str, folder: Path, code: int, ended: str, seconds: float, peak
     failure = StepFailure(**written["failure"]) if written.get("failure") else None
     if ended:
         option = "--memory-limit" if "memory" in ended else "--time-limit"
-        failure = StepFailure(f"the step was ended: {ended}", "", f"raise {option}, or leave this format out")
+        # Without the first step there are no formats to leave out.
+        instead = "see what the samples or the model wait for" if name == "describe" else "leave this format out"
+        failure = StepFailure(f"the step was ended: {ended}", "", f"raise {option}, or {instead}")
     elif failure is None and code:
         failure = StepFailure(_ending(code), "", f"{folder / _LOG} has its last words")
     elif failure is None and not written:
