@@ -50,7 +50,7 @@ def optimize_object(
     function = ""
     if verify_func is not None:
         function = _verify_file(verify_func, work)
-    opset = next((one.opset for one in custom_configs or () if isinstance(one, OnnxConfig)), 0)
+    opset = next((one.opset or 0 for one in custom_configs or () if isinstance(one, OnnxConfig)), 0)
     settings = ConvertSettings(
         model=place,
         data="",
