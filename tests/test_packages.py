@@ -249,7 +249,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "analyze.space": ("analyze.settings", "analyze.trial", "perf.target.model_text"),
     # A program of its own, which measures what it made with the load generator.
     "convert": ("config.export", "config.messages", "perf", "processes"),
-    "navigator": ("config.export", "config.messages", "convert"),
+    "navigator": ("config.export", "config.messages", "convert", "pytriton.model_config"),
     # It writes files, and knows the server through their formats alone.
     "quickstart": (),
     "cli": (

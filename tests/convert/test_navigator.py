@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 
 import naiad
 import naiad.navigator as nav
 from naiad.convert.errors import ConvertError
+from naiad.convert.results import BatchLevel, BatchLevels, Conversion, FormatResult
+from naiad.convert.steps import python_model
 from naiad.navigator.configuration import our_formats
+from naiad.pytriton.model_config import Tensor
 
 
 def test_the_originals_formats_are_ours() -> None:
@@ -28,6 +33,91 @@ def test_the_originals_formats_are_ours() -> None:
 def test_a_profile_says_how_to_measure() -> None:
     measuring = nav.OptimizationProfile(batch_sizes=[1, 8], max_trials=5).measuring()
     assert (measuring.batch_sizes, measuring.max_trials) == ((1, 8), 5)
+
+
+def test_the_originals_settings_are_taken() -> None:
+    profile = nav.TensorRTProfile().add("x", (1, 5), (3, 5), (4, 5)).add("y", (1,), (2,), (3,))
+    assert profile["x"].max == (4, 5)
+    nav.TensorRTConfig(trt_profiles=[profile], precision=(nav.TensorRTPrecision.FP32,), custom_args={"--flag": True})
+    nav.TorchTensorRTConfig(custom_args={"ir": "ts"})
+    nav.TensorFlowTensorRTConfig(trt_profiles=[profile])
+    nav.OnnxConfig(opset=17, export_engine=[nav.OnnxTraceExportConfig(), nav.OnnxDynamoExportConfig()])
+    assert nav.torch.OptimizationProfile is nav.OptimizationProfile
+    assert nav.configuration.Sample == dict[str, np.ndarray[Any, Any]]
+
+
+def measured_package(folder: Path) -> nav.Package:
+    """A package with one measured format: a function that doubles rows of 4."""
+    (folder / "double.py").write_text("def double(x):\n    return {'y': 2 * x}\n", encoding="utf-8")
+    tensor = {"dtype": "float32", "shape": [-1, 4]}
+    signature = {"inputs": [{"name": "x", **tensor}], "outputs": [{"name": "y", **tensor}]}
+    result = FormatResult(
+        "python",
+        made={"file": "", "callable": f"{folder / 'double.py'}:double", "inputs": ["x"], "outputs": ["y"]},
+        verified={"is_good": True},
+        measured=BatchLevels([BatchLevel(1, 10, 1, 1, 1), BatchLevel(8, 40, 2, 2, 2)]),
+    )
+    described = {"signature": {**signature, "is_batching": True, "by_name": True}}
+    return nav.Package(Conversion("double", "double", str(folder), described=described, formats=[result]))
+
+
+def test_a_runner_takes_and_returns_tensors(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    rows = torch.ones((2, 4))
+    with measured_package(tmp_path).get_runner(return_type=nav.TensorType.TORCH) as runner:
+        found = runner.infer({"x": rows}, check_inputs=True)["y"]
+        assert isinstance(found, torch.Tensor) and torch.equal(found, 2 * rows)
+        with pytest.raises(nav.exceptions.ModelNavigatorUserInputError, match="the feed has z, and the model takes x"):
+            runner.infer({"z": rows})
+
+
+def test_an_adapter_has_what_triton_bind_takes(tmp_path: Path) -> None:
+    adapter = nav.pytriton.PyTritonAdapter(package=measured_package(tmp_path))
+    assert adapter.inputs == [Tensor((4,), np.float32, "x")]
+    assert adapter.outputs == [Tensor((4,), np.float32, "y")]
+    assert (adapter.config.batching, adapter.config.max_batch_size) == (True, 8)
+    with adapter.runner as runner:
+        assert runner.infer({"x": np.ones((1, 4), np.float32)})["y"].tolist() == [[2, 2, 2, 2]]
+
+
+def test_an_empty_package_has_errors_that_the_originals_scripts_catch(tmp_path: Path) -> None:
+    package = nav.Package(Conversion("net", "net", str(tmp_path)))
+    with pytest.raises(nav.exceptions.ModelNavigatorRuntimeAnalyzerError, match="no runner"):
+        package.get_runner()
+    with pytest.raises(nav.exceptions.ModelNavigatorRuntimeAnalyzerError, match="nothing to serve"):
+        nav.pytriton.PyTritonAdapter(package)
+    with pytest.raises(nav.exceptions.ModelNavigatorEmptyPackageError):
+        nav.triton.model_repository.add_model_from_package(tmp_path, "net", package)
+    assert issubclass(nav.exceptions.ModelNavigatorEmptyPackageError, nav.exceptions.ModelNavigatorError)
+
+
+@pytest.mark.slow
+def test_a_live_function_is_pickled_into_a_python_model(tmp_path: Path) -> None:
+    factor = 3
+
+    def tripled(x: Any) -> Any:
+        return {"y": factor * x}
+
+    (tmp_path / "source.pkl").write_bytes(cloudpickle.dumps(tripled))
+    tensor = {"dtype": "float32", "shape": [-1, 4]}
+    signature = {"inputs": [{"name": "x", **tensor}], "outputs": [{"name": "y", **tensor}]}
+    version = tmp_path / "models" / "tripled" / "1"
+    version.mkdir(parents=True)
+    made = python_model.write(
+        f"pickle:{tmp_path / 'source.pkl'}",
+        {**signature, "is_batching": True, "by_name": True},
+        str(version / "model.py"),
+    )
+    assert made["callable"] == f"pickle:{version / 'source.pkl'}"
+    (version.parent / "config.pbtxt").write_text(
+        'backend: "python"\nmax_batch_size: 4\n'
+        'input [ { name: "x" data_type: TYPE_FP32 dims: [ 4 ] } ]\n'
+        'output [ { name: "y" data_type: TYPE_FP32 dims: [ 4 ] } ]\n',
+        encoding="utf-8",
+    )
+    with naiad.Server(model_repository=str(tmp_path / "models")) as server:
+        (response,) = server.model("tripled").infer(inputs={"x": np.ones((1, 4), np.float32)})
+        assert response.outputs["y"].numpy().tolist() == [[3, 3, 3, 3]]
 
 
 def test_add_model_writes_a_repository_that_is_served(tmp_path: Path) -> None:

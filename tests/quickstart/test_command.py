@@ -226,6 +226,16 @@ def test_a_full_disk_leaves_no_model_behind(small_disk: Path, capsys: pytest.Cap
     assert main(["quickstart", str(new), SMALL]) == 0
 
 
+@pytest.mark.slow
+def test_a_disk_that_torch_fills_is_an_error_too(small_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    (small_disk / "filler").write_bytes(bytes(960 << 10))
+    assert main(["quickstart", str(small_disk / "new"), "--models=linear_model"]) == 1
+    error = capsys.readouterr().err
+    assert os.strerror(errno.ENOSPC) in error and "no model was left half-written" in error
+    assert not (small_disk / "new").exists()
+
+
 def test_a_disk_that_may_not_be_written(small_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (small_disk / "empty").mkdir()
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 Sample = dict[str, np.ndarray[Any, Any]]
+_OPERATORS: list[Any] = []
+"""Definitions last as long as the object that made them."""
 
 
 def resnet50() -> Any:
@@ -27,13 +31,15 @@ def efficientnet() -> Any:
 
 def vit() -> Any:
     """A vision transformer of torchvision, with 6 layers of 192."""
-    from torchvision.models import VisionTransformer
-
-    return _seeded(lambda: VisionTransformer(224, 16, 6, 3, 192, 768))
+    models = _torchvision_models()
+    return _seeded(lambda: models.VisionTransformer(224, 16, 6, 3, 192, 768))
 
 
 def bert_tiny() -> Any:
     """BERT of transformers, with 2 layers of 128."""
+    if importlib.util.find_spec("torchvision"):
+        # Transformers imports it where it is installed.
+        _torchvision_models()
     from transformers import BertConfig, BertModel
 
     config = BertConfig(
@@ -189,9 +195,28 @@ xgboost_data = scikit_learn_data
 
 
 def _torchvision(name: str) -> Any:
-    import torchvision
+    models = _torchvision_models()
+    return _seeded(lambda: getattr(models, name)(weights=None))
 
-    return _seeded(lambda: getattr(torchvision.models, name)(weights=None))
+
+def _torchvision_models() -> Any:
+    """The package of torchvision's networks, beside a torch for another device as well.
+
+    The operators of torchvision on PyPI are built for CUDA, and without them its import ends where it describes them.
+    Its networks need none of them, so the signatures are enough.
+    """
+    import torch
+
+    try:
+        import torchvision
+    except RuntimeError:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        _OPERATORS.append(torch.library.Library("torchvision", "DEF"))
+        for name in ("nms", "qnms"):
+            _OPERATORS[0].define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        import torchvision
+    return torchvision.models
 
 
 def _seeded(make: Any) -> Any:

@@ -57,7 +57,8 @@ class Difference:
                 raise StepError(
                     f"output '{name}' for sample {index} has the shape {list(other.shape)}, and the source's has "
                     f"{list(one.shape)}",
-                    "a size became fixed in the conversion: take sizes from the inputs' shapes in the model's code",
+                    "a size became fixed in the conversion (take sizes from the inputs' shapes in the model's code), "
+                    "or it depends on values that this format rounds otherwise",
                 )
             self._add_output(index, name, one, other, tolerance)
             if place == 0 and one.ndim >= 2 and one.shape[-1] > 1 and one.size:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -20,6 +22,7 @@ from naiad.convert.step_program import RESULT
 from naiad.processes.process_group import GroupedProcess
 
 _POLL_S: Final = 0.05
+_END_S: Final = 10.0
 _LOG: Final = "log.txt"
 _SCRIPT: Final = '''\
 """Runs the step {name} again, as naiad convert did. Call it in any folder: {python} {script}"""
@@ -115,7 +118,9 @@ def _watched(name: str, folder: Path, limits: Limits) -> StepResult:
                 ended = f"it ran for more than {limits.time_s:g} s"
             if ended:
                 child.kill()
-                child.wait(10)
+                # A process that the kernel still holds, on a machine with too much to do, costs its own step alone.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(_END_S)
                 break
             time.sleep(_POLL_S)
     finally:
@@ -131,7 +136,9 @@ def _result(name: str, folder: Path, code: int, ended: str, seconds: float, peak
     failure = StepFailure(**written["failure"]) if written.get("failure") else None
     if ended:
         option = "--memory-limit" if "memory" in ended else "--time-limit"
-        failure = StepFailure(f"the step was ended: {ended}", "", f"raise {option}, or leave this format out")
+        # Without the first step there are no formats to leave out.
+        instead = "see what the samples or the model wait for" if name == "describe" else "leave this format out"
+        failure = StepFailure(f"the step was ended: {ended}", "", f"raise {option}, or {instead}")
     elif failure is None and code:
         failure = StepFailure(_ending(code), "", f"{folder / _LOG} has its last words")
     elif failure is None and not written:

@@ -7,8 +7,54 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+import numpy as np
+
 from naiad.convert.errors import ConvertError
 from naiad.convert.settings import Measuring
+from naiad.navigator.format_settings import (
+    CustomConfig,
+    JitType,
+    OnnxConfig,
+    OnnxDynamoExportConfig,
+    OnnxTraceExportConfig,
+    TensorFlowConfig,
+    TensorFlowTensorRTConfig,
+    TensorRTConfig,
+    TensorRTPrecision,
+    TensorRTPrecisionMode,
+    TensorRTProfile,
+    TorchConfig,
+    TorchExportConfig,
+    TorchScriptConfig,
+    TorchTensorRTConfig,
+)
+
+__all__ = [
+    "CustomConfig",
+    "DeviceKind",
+    "Format",
+    "JitType",
+    "OnnxConfig",
+    "OnnxDynamoExportConfig",
+    "OnnxTraceExportConfig",
+    "OptimizationProfile",
+    "Sample",
+    "TensorFlowConfig",
+    "TensorFlowTensorRTConfig",
+    "TensorRTConfig",
+    "TensorRTPrecision",
+    "TensorRTPrecisionMode",
+    "TensorRTProfile",
+    "TensorType",
+    "TorchConfig",
+    "TorchExportConfig",
+    "TorchScriptConfig",
+    "TorchTensorRTConfig",
+    "our_formats",
+]
+
+Sample = dict[str, np.ndarray[Any, Any]]
+"""Arrays by the names of inputs or outputs: what a data loader yields, and what ``verify_func`` gets."""
 
 
 class DeviceKind(StrEnum):
@@ -16,6 +62,17 @@ class DeviceKind(StrEnum):
 
     CPU = "cpu"
     CUDA = "cuda"
+
+
+class RunnerTensorType(StrEnum):
+    """What a runner returns; the original's name for it is ``TensorType``."""
+
+    NUMPY = "numpy"
+    TORCH = "torch"
+    TENSORFLOW = "tensorflow"
+
+
+TensorType = RunnerTensorType
 
 
 class Format(StrEnum):
@@ -64,57 +121,6 @@ def our_formats(wanted: Sequence[Any] | None) -> tuple[str, ...]:
             except KeyError:
                 raise ConvertError(f"there is no format '{text}'") from None
     return tuple(dict.fromkeys(found))
-
-
-class CustomConfig:
-    """Base of the settings of formats. Naiad reads the opset; the others have no effect."""
-
-
-@dataclass
-class OnnxConfig(CustomConfig):
-    """Settings of ONNX."""
-
-    opset: int = 0
-    dynamic_axes: Any = None
-    onnx_extended_conversion: bool = False
-
-
-@dataclass
-class TorchConfig(CustomConfig):
-    """Settings of torch."""
-
-    autocast: bool = False
-    inference_mode: bool = True
-
-
-@dataclass
-class TorchScriptConfig(CustomConfig):
-    """Settings of TorchScript."""
-
-    jit_type: Any = None
-    strict: bool = True
-
-
-@dataclass
-class TorchExportConfig(CustomConfig):
-    """Settings of torch.export."""
-
-    autocast: bool = False
-
-
-@dataclass
-class TensorFlowConfig(CustomConfig):
-    """Settings of TensorFlow."""
-
-    jit_compile: Any = None
-
-
-@dataclass
-class TensorRTConfig(CustomConfig):
-    """Settings of TensorRT."""
-
-    precision: Any = None
-    max_workspace_size: Any = None
 
 
 @dataclass

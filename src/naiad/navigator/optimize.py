@@ -56,7 +56,7 @@ def optimize(
     function = ""
     if verify_func is not None:
         function = _verify_file(verify_func, work)
-    opset = next((one.opset for one in custom_configs or () if isinstance(one, OnnxConfig)), 0)
+    opset = next((one.opset or 0 for one in custom_configs or () if isinstance(one, OnnxConfig)), 0)
     settings = ConvertSettings(
         model=place,
         data="",
@@ -85,9 +85,14 @@ def _pickled(model: Any, file: Path) -> str:
 
 def _verify_file(function: Callable[..., Any], work: Path) -> str:
     """A Python file with the function, which the steps' processes load."""
-    _pickled(function, work / "verify.pkl")
-    text = f"import pickle\n\nwith open({str(work / 'verify.pkl')!r}, 'rb') as file:\n    verify = pickle.load(file)\n"
-    (work / "verify_function.py").write_text(text, encoding="utf-8")
-    place = f"{work / 'verify_function.py'}:verify"
+    # Its folder comes onto the module path, and the workspace itself has folders with names of frameworks.
+    folder = work / "verify"
+    folder.mkdir()
+    _pickled(function, folder / "verify.pkl")
+    text = (
+        f"import pickle\n\nwith open({str(folder / 'verify.pkl')!r}, 'rb') as file:\n    verify = pickle.load(file)\n"
+    )
+    (folder / "verify_function.py").write_text(text, encoding="utf-8")
+    place = f"{folder / 'verify_function.py'}:verify"
     load_object(place)
     return place

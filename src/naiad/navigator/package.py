@@ -3,24 +3,55 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from naiad.convert import package as convert_package
 from naiad.convert.errors import ConvertError
-from naiad.convert.outputs import Arrays
+from naiad.convert.outputs import as_arrays
 from naiad.convert.results import Conversion, FormatResult
 from naiad.convert.runners import Runner, open_runner
 from naiad.convert.signature import SourceSignature
+from naiad.navigator.configuration import TensorType
+from naiad.navigator.exceptions import (
+    ModelNavigatorNotFoundError,
+    ModelNavigatorRuntimeAnalyzerError,
+    ModelNavigatorUserInputError,
+)
 from naiad.navigator.strategies import DEFAULT, RuntimeSearchStrategy
 
 
-class PackageRunner:
-    """A converted model that can be called: a context manager with ``infer(feed_dict)``."""
+def _as_torch(array: Any) -> Any:
+    import torch
 
-    def __init__(self, result: FormatResult, signature: SourceSignature) -> None:
-        self._result, self._signature = result, signature
+    return torch.from_numpy(array)
+
+
+def _as_tensorflow(array: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.convert_to_tensor(array)
+
+
+_CASTS: Final[Mapping[TensorType, Callable[[Any], Any]]] = {
+    TensorType.NUMPY: lambda array: array,
+    TensorType.TORCH: _as_torch,
+    TensorType.TENSORFLOW: _as_tensorflow,
+}
+
+
+class PackageRunner:
+    """A converted model that can be called: a context manager with ``infer(feed_dict)``.
+
+    Args:
+        return_type: of the outputs.
+    """
+
+    def __init__(
+        self, result: FormatResult, signature: SourceSignature, return_type: TensorType | str = TensorType.NUMPY
+    ) -> None:
+        self._result, self._signature, self._return_type = result, signature, TensorType(return_type)
         self._runner: Runner | None = None
 
     def __enter__(self) -> PackageRunner:
@@ -39,15 +70,26 @@ class PackageRunner:
         """Release the model."""
         self._runner = None
 
-    def infer(self, feed_dict: Mapping[str, Any]) -> Arrays:
-        """The outputs by name for inputs by name.
+    def infer(self, feed_dict: Mapping[str, Any], check_inputs: bool = True, **_: Any) -> dict[str, Any]:
+        """The outputs by name for arrays or tensors by the names of the inputs.
+
+        Args:
+            check_inputs: has no effect; the framework checks them.
 
         Raises:
             ConvertError: the runner is not active.
+            ModelNavigatorUserInputError: an input is missing.
         """
         if self._runner is None:
             raise ConvertError("the runner is not active; use it in a with statement, or call activate()")
-        return self._runner({tensor.name: feed_dict[tensor.name] for tensor in self._signature.inputs})
+        names = [tensor.name for tensor in self._signature.inputs]
+        missing = [name for name in names if name not in feed_dict]
+        if missing:
+            raise ModelNavigatorUserInputError(
+                f"the feed has {', '.join(feed_dict) or 'nothing'}, and the model takes {', '.join(names)}"
+            )
+        outputs = self._runner(as_arrays({name: feed_dict[name] for name in names}))
+        return {name: _CASTS[self._return_type](array) for name, array in outputs.items()}
 
 
 class Package:
@@ -79,11 +121,11 @@ class Package:
         """The file of a format.
 
         Raises:
-            ConvertError: there is no such format.
+            ModelNavigatorNotFoundError: there is no such format.
         """
         result = self.conversion.of(model_key)
         if result is None or result.made is None:
-            raise ConvertError(f"the package has no format '{model_key}'")
+            raise ModelNavigatorNotFoundError(f"the package has no format '{model_key}'")
         return Path(result.made["file"])
 
     def get_best_model_status(
@@ -97,17 +139,21 @@ class Package:
         return None
 
     def get_runner(
-        self, strategies: Sequence[RuntimeSearchStrategy] | None = None, include_source: bool = True, **_: Any
+        self,
+        strategies: Sequence[RuntimeSearchStrategy] | None = None,
+        include_source: bool = True,
+        return_type: TensorType | str = TensorType.NUMPY,
+        **_: Any,
     ) -> PackageRunner:
         """A runner of the best format.
 
         Raises:
-            ConvertError: no strategy finds one.
+            ModelNavigatorRuntimeAnalyzerError: no strategy finds one.
         """
         found = self.get_best_model_status(strategies)
         if found is None:
-            raise ConvertError("no format was made, verified and measured, so there is no runner")
-        return PackageRunner(found, self.signature)
+            raise ModelNavigatorRuntimeAnalyzerError("no format was made, verified and measured, so there is no runner")
+        return PackageRunner(found, self.signature, return_type)
 
 
 def save(package: Package, path: str | Path, override: bool = False, save_data: bool = True) -> None:

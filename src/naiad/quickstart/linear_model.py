@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from pathlib import Path
 from typing import Final
@@ -23,10 +24,13 @@ def _write(folder: Path) -> None:
         for layer in chain:
             layer.weight.copy_(1 + _SPREAD * torch.randn(1, 1, generator=random))
             layer.bias.copy_(_SPREAD * torch.randn(1, generator=random))
+    # torch's own writer of files ends the process when the disk is full.
+    packed = io.BytesIO()
     with warnings.catch_warnings():
         # PyTorch recommends torch.export, but the tutorials have TorchScript.
         warnings.simplefilter("ignore", DeprecationWarning)
-        torch.jit.save(torch.jit.trace(chain, torch.zeros(1, 1)), folder / "model.pt")
+        torch.jit.save(torch.jit.trace(chain, torch.zeros(1, 1)), packed)
+    (folder / "model.pt").write_bytes(packed.getbuffer())
 
 
 LINEAR_MODEL: Final = ExampleModel(

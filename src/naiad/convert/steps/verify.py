@@ -112,7 +112,6 @@ def _users(function: str, minimum: float | None, found: list[Arrays], wanted: li
     """Call the user's function; a number is compared with the minimum."""
     try:
         answer = load_object(function)(found, wanted)
-        value = answer if isinstance(answer, bool | np.bool_) else float(answer)
     except StepError:
         raise
     except Exception as error:
@@ -120,8 +119,15 @@ def _users(function: str, minimum: float | None, found: list[Arrays], wanted: li
             f"{function} raises {type(error).__name__}: {error}",
             "it is called with the outputs of the format and those of the source: lists of dictionaries of arrays",
         ) from error
-    if isinstance(value, bool | np.bool_):
-        return bool(value), f"{function} returns {bool(value)}"
+    if isinstance(answer, bool | np.bool_):
+        return bool(answer), f"{function} returns {bool(answer)}"
+    try:
+        value = float(answer)
+    except (TypeError, ValueError):
+        raise StepError(
+            f"{function} returns {answer!r:.100}, which is neither a bool nor a number",
+            "let it return whether the outputs are good enough, or a number for --min",
+        ) from None
     if minimum is None:
         raise StepError(f"{function} returns the number {value:g}", "give --min, the least number that is good enough")
     return value >= minimum, f"{function} returns {value:g}, and --min is {minimum:g}"

@@ -16,6 +16,7 @@ from naiad.convert.errors import ConvertError
 from naiad.convert.model_config import fill_tensor
 from naiad.convert.publish import publish
 from naiad.convert.samples import load_samples
+from naiad.navigator.exceptions import ModelNavigatorEmptyPackageError
 from naiad.navigator.package import Package
 from naiad.navigator.strategies import RuntimeSearchStrategy
 from naiad.navigator.triton.configs import SpecializedModelConfig
@@ -67,11 +68,12 @@ def add_model_from_package(
     """Put the best format of a package into a repository, with measured batching; return the model's folder.
 
     Raises:
-        ConvertError: no strategy finds a format, or the model is in the repository already.
+        ModelNavigatorEmptyPackageError: no strategy finds a format.
+        ConvertError: the model is in the repository already.
     """
     result = package.get_best_model_status(strategies)
     if result is None or result.measured is None:
-        raise ConvertError("no format of the package was made, verified and measured")
+        raise ModelNavigatorEmptyPackageError("no format of the package was made, verified and measured")
     sample = load_samples(Path(package.conversion.work) / "samples")[0]
     signature = package.signature
     batching = batching_of(result.measured, signature.is_batching)

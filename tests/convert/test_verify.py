@@ -1,0 +1,64 @@
+"""What a user's own function says about a format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from naiad.convert.errors import StepError
+from naiad.convert.samples import write_samples
+from naiad.convert.steps.verify import verify
+
+PROGRAM = """
+def double(x):
+    return {"y": 2 * x}
+
+def fair(found, wanted):
+    return 0.5
+
+def words(found, wanted):
+    return "good"
+
+def nothing(found, wanted):
+    return None
+"""
+TENSOR: dict[str, Any] = {"dtype": "float32", "shape": [-1, 2]}
+SIGNATURE = {
+    "inputs": [{"name": "x", **TENSOR}],
+    "outputs": [{"name": "y", **TENSOR}],
+    "is_batching": True,
+    "by_name": True,
+}
+
+
+@pytest.fixture
+def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Verifies a function against itself, as a step does in its own folder, and lets the user's function judge."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    rows = np.ones((1, 2), np.float32)
+    write_samples([{"x": rows}], tmp_path / "samples")
+    write_samples([{"y": 2 * rows}], tmp_path / "reference")
+    monkeypatch.chdir(tmp_path)
+    made = {"file": "", "callable": f"{program}:double", "inputs": ["x"], "outputs": ["y"]}
+
+    def judge(function: str, minimum: float | None) -> dict[str, Any]:
+        asked = {"metric": "", "minimum": minimum, "function": f"{program}:{function}"}
+        return verify("python", made, SIGNATURE, str(tmp_path), "fp32", **asked)
+
+    return judge
+
+
+def test_a_number_is_compared_with_the_minimum(judged: Any) -> None:
+    assert judged("fair", 0.5)["is_good"]
+    found = judged("fair", 0.6)
+    assert not found["is_good"] and "returns 0.5, and --min is 0.6" in found["reason"]
+
+
+@pytest.mark.parametrize(("function", "shown"), [("words", "'good'"), ("nothing", "None")])
+def test_what_is_neither_a_bool_nor_a_number_is_refused(judged: Any, function: str, shown: str) -> None:
+    with pytest.raises(StepError, match=f"{function} returns {shown}, which is neither a bool nor a number"):
+        judged(function, 0.5)
