@@ -1,4 +1,4 @@
-"""Measures every configuration of seven models, for the tests of the searches of ``naiad analyze``.
+"""Measures every configuration of eight models, for the tests of the searches of ``naiad analyze``.
 
     python scripts/record_configurations.py tests/analyze/recorded [MODEL ...]
 
@@ -53,6 +53,7 @@ DEVICES: Final = {
     "one_device": (1, "3 + 0.4 * rows"),
     "saturating": (0, "2 + 0.25 * rows if rows <= 8 else 0.09 * rows * rows"),
     "rows": (0, "2.5 * rows"),
+    "two_slots": (2, "1.5 + 0.7 * rows"),
 }
 """How many devices the instances of a Python model share (0: each has its own), and the ms of a batch."""
 IDENTITIES: Final = {
@@ -66,7 +67,7 @@ NAMES: Final = (*IDENTITIES, *DEVICES)
 
 
 def write_models(repository: Path, folder: Path) -> None:
-    """The seven models.
+    """The eight models.
 
     Their time passes on what stands for a device, not on the processor, so that the figures are true on a machine that
     is busy with other things as well.

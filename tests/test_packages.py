@@ -47,7 +47,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "scheduling.traffic": (),
     "scheduling.tuning": ("telemetry.metrics",),
     "cache": ("config.spec", "options", "request", "telemetry.metrics", "tensor"),
-    "backend_api": ("config.spec", "processes"),
+    "backend_api": ("config.spec", "processes", "request"),
     "execution.model_directory": ("config.spec", "request", "tensor"),
     "execution.batching": ("config", "request", "scheduling.batcher", "shared_memory", "tensor", "worker.ipc"),
     "execution.instances": ("backend_api", "config.spec", "execution.batching", "request", "tensor", "worker.ipc"),
@@ -88,8 +88,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "backends.tensorrt": ("backend_api", "backends.shared", "config", "gpus.pinned", "tensor"),
     "backends.torch": ("backend_api", "backends.shared", "config", "processes", "tensor"),
     "backends.python": (
-        *("backend_api", "backends.environments", "backends.shared", "config", "execution.worker", "processes"),
-        *("telemetry.metrics", "worker.ipc"),
+        *("backend_api", "backends.environments", "backends.shared", "config", "execution.batching"),
+        *("execution.worker", "processes", "request", "telemetry.metrics", "tensor", "worker"),
     ),
     "backends.environments": ("backends.shared", "execution.worker", "processes"),
     "backends.out_of_process": (

@@ -17,6 +17,7 @@ from naiad.backends.builtin.repeat import RepeatBackend
 from naiad.backends.builtin.square import SquareBackend
 from naiad.backends.out_of_process.backend import OutOfProcessBackend
 from naiad.backends.python.backend import PythonBackend
+from naiad.backends.python.in_thread import PythonThreadBackend
 from naiad.errors import BackendUnavailableError, ModelLoadError
 from naiad.execution.worker.shared_process import SharedProcesses
 from naiad.processes.affinity import Affinity
@@ -105,9 +106,15 @@ def test_python_models_are_processes_whatever_the_default(tmp_path: Path, caplog
     assert "execution=shared does not concern it" in caplog.text
 
 
-@pytest.mark.parametrize("text", ["thread", "shared", "shared:a"])
+def test_a_python_model_may_ask_for_threads_itself(tmp_path: Path) -> None:
+    assert isinstance(create(tmp_path, parameter("execution", "thread"), "python"), PythonThreadBackend)
+    with pytest.raises(ModelLoadError, match='expected "process" or nothing: the instances of this backend'):
+        create(tmp_path, parameter("execution", "thread"), "iterative_sequence")
+
+
+@pytest.mark.parametrize("text", ["shared", "shared:a", "threads"])
 def test_python_models_cannot_be_anything_else(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ModelLoadError, match='expected "process" or nothing: each instance of a Python model is a'):
+    with pytest.raises(ModelLoadError, match='expected "process", "thread" or nothing: each instance of a Python'):
         create(tmp_path, parameter("execution", text), "python")
 
 

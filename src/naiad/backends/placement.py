@@ -23,9 +23,10 @@ KEY: Final = "execution"
 DEFAULT: Final = THREAD
 EXPECTED: Final = '"thread", "process" or "shared" (a group of its own: "shared:NAME")'
 _PYTHON_EXPECTED: Final = (
-    '"process" or nothing: each instance of a Python model is a process of its own, since its code would hold up '
-    "whatever shares an interpreter with it"
+    '"process", "thread" or nothing: each instance of a Python model is a process of its own, or a thread of the '
+    "server if the model asks for it"
 )
+_PROGRAM_EXPECTED: Final = '"process" or nothing: the instances of this backend are processes'
 _STAYS: Final = "the models of the backend '{}' run on the loop of the server"
 _HOW_TO_OWN_PROCESS: Final = (
     'write execution=process: parameters { key: "execution" value: { string_value: "process" } }'
@@ -47,9 +48,7 @@ def create(backend: str, context: BackendContext, config: Any, shared: SharedPro
     """
     given = parameters(config)
     if registry.settings_name(backend) == registry.PYTHON:
-        made = registry.create(backend, context)
-        _check_python(context, given)
-        return made
+        return _create_python(backend, context, given)
     chosen = execution_of(context, given)
     if registry.stays(backend):
         _check_on_loop(backend, context, given, chosen)
@@ -137,12 +136,18 @@ def _check_on_loop(backend: str, context: BackendContext, given: dict[str, str],
         )
 
 
-def _check_python(context: BackendContext, given: dict[str, str]) -> None:
+def _create_python(backend: str, context: BackendContext, given: dict[str, str]) -> Backend:
+    """In processes, or in threads if the model itself asks for it: a default for all models does not apply."""
+    if given.get(KEY) == THREAD and not registry.has_own_program(backend):
+        return registry.create_in_thread(backend, context)
+    made = registry.create(backend, context)
     if given.get(KEY, PROCESS) != PROCESS:
-        raise ParameterReader(context.model, given).refused(KEY, _PYTHON_EXPECTED)
+        expected = _PROGRAM_EXPECTED if registry.has_own_program(backend) else _PYTHON_EXPECTED
+        raise ParameterReader(context.model, given).refused(KEY, expected)
     if KEY not in given and execution_of(context, given).mode not in (PROCESS, DEFAULT):
         logger.info(
             "model '%s': --backend-config execution=%s does not concern it: instances of Python models are processes",
             context.model,
             context.backend_config[KEY],
         )
+    return made

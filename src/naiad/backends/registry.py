@@ -103,6 +103,11 @@ def stays(backend: str) -> bool:
     return backend in BACKENDS and BACKENDS[backend].stays
 
 
+def has_own_program(backend: str) -> bool:
+    """Whether a backend of Naiad's own runs in the worker of a Python model."""
+    return backend in _PYTHON_PROGRAMS
+
+
 def has_one_pool(backend: str) -> bool:
     """Whether the framework of a backend runs all models of a process in one pool of threads."""
     return backend in BACKENDS and BACKENDS[backend].one_pool
@@ -138,14 +143,25 @@ def _attribute(target: str) -> Any:
     return getattr(import_module(module), name)
 
 
+def create_in_thread(backend: str, context: BackendContext) -> Backend:
+    """The backend of a Python model that runs in threads of the server; arguments and errors as ``create``."""
+    from naiad.backends.python.in_thread import PythonThreadBackend
+
+    return PythonThreadBackend(context, None if backend == PYTHON else _python_based_file(backend, context))
+
+
 def _python_based(backend: str, context: BackendContext) -> Backend:
     # Imported here: a server without Python models does not pay for it.
     from naiad.backends.python.backend import PythonBackend
 
+    return PythonBackend(context, _python_based_file(backend, context))
+
+
+def _python_based_file(backend: str, context: BackendContext) -> Path:
     file = _backend_file(backend, context.backend_config)
     if file is None or not file.is_file():
         raise _unknown(backend, context.model, file)
-    return PythonBackend(context, file)
+    return file
 
 
 def _backend_file(backend: str, settings: Mapping[str, str]) -> Path | None:

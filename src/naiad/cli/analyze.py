@@ -52,7 +52,10 @@ def analyze(argv: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return _FAILED
     except OSError as error:
-        print(f"error: cannot write '{error.filename}': {error.strerror or error}", file=sys.stderr)
+        print(
+            f"error: cannot write '{error.filename or settings['export_path']}': {error.strerror or error}",
+            file=sys.stderr,
+        )
         return _FAILED
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from naiad.analyze.rank.certainty import order_text
 from naiad.analyze.report.recommend import recommendations
-from naiad.analyze.result import Analysis, ModelProfile
+from naiad.analyze.result import Analysis, ModelProfile, SetOfModels
 from naiad.analyze.settings.settings import AnalyzeSettings
 
 
 def summary_text(analysis: Analysis, settings: AnalyzeSettings) -> str:
     """The best configurations of each model."""
     parts = [_profile(analysis, profile, settings) for profile in analysis.profiles]
+    if analysis.sets:
+        parts.append(_sets(analysis.sets))
     if settings["num_top_model_configs"] and len(analysis.profiles) > 1:
         parts.append(_top(analysis, settings["num_top_model_configs"]))
     return "\n".join(parts) + ("\n" if parts else "")
@@ -63,6 +67,24 @@ def _profile(analysis: Analysis, profile: ModelProfile, settings: AnalyzeSetting
         )
     if failed:
         lines.append(f"  {len(failed)} trials failed, the first with: {failed[0].error}")
+    return "\n".join(lines) + "\n"
+
+
+def _sets(sets: Sequence[SetOfModels]) -> str:
+    """Which models fit the machine together: the p99 of each with the others busy, and alone."""
+    lines = ["*** Models beside each other ***"]
+    for one in sets:
+        names, found = " + ".join(one.names), one.measured
+        if found.error:
+            lines.append(f"  {names}: {found.error}")
+            continue
+        times = [
+            f"{model.model} p99 {model.figures['perf_latency_p99']:.3g} ms (alone {alone:.3g})"
+            for model, alone in zip(found.models, one.alone_p99_ms, strict=False)
+        ]
+        memory = found.figure("gpu_used_memory") or found.figure("cpu_used_ram")
+        room = f", {memory:,.0f} MB" if memory else ""
+        lines.append(f"  {names}: {found.throughput:,.1f} inferences/s together{room}; {', '.join(times)}")
     return "\n".join(lines) + "\n"
 
 

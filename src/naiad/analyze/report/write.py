@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from naiad.analyze.errors import AnalyzeError, TrialError
@@ -15,28 +16,45 @@ from naiad.analyze.settings.settings import AnalyzeSettings
 
 
 def write_results(analysis: Analysis, settings: AnalyzeSettings) -> list[Path]:
-    """Write the tables and reports that the settings ask for.
+    """Write the tables and reports that the settings ask for; those that were written.
+
+    A file that cannot be written is one of the analysis's failures, and the others are written all the same.
 
     Raises:
-        OSError: a file cannot be written.
         AnalyzeError: the output repository is not empty.
     """
     export = Path(settings["export_path"])
-    report = export / "reports" / "report.json"
-    write_json(analysis, report)
-    files = [report]
+    report, page = export / "reports" / "report.json", export / "reports" / "summary.html"
+    files = _written(analysis, report, lambda: write_json(analysis, report))
     if not settings["skip_summary_reports"]:
-        files += write_tables(analysis, settings, export / "results")
-        page = export / "reports" / "summary.html"
-        write_html(analysis, settings, page)
-        files.append(page)
+        tables = export / "results"
+        files += _written(analysis, tables, lambda: write_tables(analysis, settings, tables))
+        files += _written(analysis, page, lambda: write_html(analysis, settings, page))
     if not settings["skip_detailed_reports"]:
         for profile in analysis.profiles:
             for row in profile.ranked()[:1]:
-                files.append(write_detail(analysis, profile, row.trial.setup, export, {}))
+                files += _written(
+                    analysis,
+                    export / "reports" / "detailed",
+                    lambda profile=profile, row=row: [write_detail(analysis, profile, row.trial.setup, export, {})],  # type: ignore[misc]
+                )
     if settings["output_model_repository_path"] is not None:
-        files += _write_models(analysis, settings)
+        models = Path(settings["output_model_repository_path"])
+        files += _written(analysis, models, lambda: _write_models(analysis, settings))
     return files
+
+
+def _written(analysis: Analysis, place: Path, write: Callable[[], Iterable[Path] | None]) -> list[Path]:
+    """The files that ``write`` has written to ``place``: ``place`` itself where it names none."""
+    try:
+        found = write()
+    except OSError as error:
+        # A full disk is found out in the middle of a file, without its name.
+        if not error.filename and place.is_file():
+            place.unlink()
+        analysis.failures.append(f"cannot write '{error.filename or place}': {error.strerror or error}")
+        return []
+    return [place] if found is None else list(found)
 
 
 def _write_models(analysis: Analysis, settings: AnalyzeSettings) -> list[Path]:

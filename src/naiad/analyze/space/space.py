@@ -95,25 +95,37 @@ class Space:
         variants, loads, composing = [], [], []
         for subject, limits, values in zip(self.subjects, self.limits, chosen, strict=True):
             model, changes = KnobValues(dict(values)).changes(subject)
-            variant = Variant.of(model, changes)
             if subject.is_composing:
-                composing.append(variant)
+                composing.append(Variant.of(model, changes))
                 continue
-            variants.append(variant)
+            if not subject.has_instances:
+                changes = {**changes, **self._bounded(subject, chosen)}
+            variants.append(Variant.of(model, changes))
             config = changed_config(subject.configs[model], changes)
             if not subject.has_instances:
                 config = self._busiest(chosen)
             loads.append(_load(config, limits, values))
         return AnalysisTrial(tuple(variants), tuple(loads), tuple(composing))
 
+    def _bounded(self, ensemble: Subject, chosen: Sequence[Mapping[Knob, Any]]) -> dict[str, Any]:
+        """The batch size of an ensemble where its own is beyond that of a step, with which it would not load."""
+        # A composing model without batches is that of another ensemble, which has none either.
+        sizes = [size for config in self._composing(chosen) if (size := int(config.get("max_batch_size", 0)))]
+        own = int(ensemble.config.get("max_batch_size", 0))
+        return {"max_batch_size": min(sizes)} if sizes and own > min(sizes) else {}
+
     def _busiest(self, chosen: Sequence[Mapping[Knob, Any]]) -> dict[str, Any]:
         """Of the composing models the configuration that takes the most requests at a time: it sets the load."""
-        found: list[dict[str, Any]] = [{}]
+        return max([{}, *self._composing(chosen)], key=lambda config: fitting_concurrency(config, 1))
+
+    def _composing(self, chosen: Sequence[Mapping[Knob, Any]]) -> list[dict[str, Any]]:
+        """The configurations of the composing models."""
+        found: list[dict[str, Any]] = []
         for subject, values in zip(self.subjects, chosen, strict=True):
             if subject.is_composing:
                 model, changes = KnobValues(dict(values)).changes(subject)
                 found.append(changed_config(subject.configs[model], changes))
-        return max(found, key=lambda config: fitting_concurrency(config, 1))
+        return found
 
 
 def _load(config: Mapping[str, Any], limits: LoadLimits, values: Mapping[Knob, Any]) -> ModelLoad:

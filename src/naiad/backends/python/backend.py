@@ -6,6 +6,7 @@ Source: the reference's Python backend. What runs in the process is in ``naiad.w
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -151,6 +152,10 @@ class PythonBackend(Backend):
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         """Not called: every instance is a process."""
         raise InternalError("instances of Python models are processes")
+
+    def load_command(self, group: InstanceGroupSpec, index: int) -> Mapping[str, Any]:
+        """What the process of an instance is told."""
+        return self.worker_spec(group, index).load_command
 
     def worker_spec(self, group: InstanceGroupSpec, index: int) -> WorkerSpec:
         """How the process of an instance is started."""

@@ -8,6 +8,7 @@ import logging
 from time import monotonic_ns
 
 from naiad.backend_api.backend import Instance
+from naiad.backend_api.request_batch import RequestBatchInstance
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, ModelLoadError, NaiadError
 from naiad.execution.batching.batch import Batch
@@ -26,7 +27,7 @@ def failed_to_start(name: str, error: BaseException) -> ModelLoadError:
     return ModelLoadError(f"instance '{name}' failed to start: {type(error).__name__}: {error}")
 
 
-def close_instance(instance: Instance, name: str) -> None:
+def close_instance(instance: Instance | RequestBatchInstance, name: str) -> None:
     """Close an instance; an error is logged, as no caller could act on it."""
     try:
         instance.close()

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from naiad.backend_api.backend import Backend, Instance, WorkerSpec
 from naiad.backend_api.decoupled import DecoupledBackend, DecoupledInstance
+from naiad.backend_api.request_batch import RequestBatchBackend
 from naiad.backend_api.streaming import RequestListBackend, StreamingBackend
 from naiad.config.sequence import run_spec
 from naiad.config.spec import ModelSpec
@@ -16,6 +17,7 @@ from naiad.execution.batching.batch import Batch
 from naiad.execution.instances.decoupled import SteppedDecoupledInstance, run_steps
 from naiad.execution.instances.inline import InlineInstance
 from naiad.execution.instances.model_instance import ModelInstance
+from naiad.execution.instances.request_batch import RequestBatchThread
 from naiad.execution.instances.request_lists import RequestListThreadInstance
 from naiad.execution.instances.streaming import StreamEventSink, StreamingThreadInstance
 from naiad.execution.instances.thread import ThreadInstance
@@ -116,6 +118,10 @@ class InstanceSet:
         if isinstance(self._backend, RequestListBackend):
             make_list = partial(self._backend.create_request_list, group, place.index)
             return RequestListThreadInstance(name, spec, make_list, self._events, self._loop)
+        if isinstance(self._backend, RequestBatchBackend):
+            make_batch = affinity.bound(partial(self._backend.create_request_batch, group, place.index))
+            own_warmup = None if group.passive else warmup
+            return RequestBatchThread(name, spec, make_batch, own_warmup, self._events, self._loop)
         create: Callable[[], Instance] = partial(self._backend.create_instance, group, place.index)
         if not group.passive:
             create = warmup.creating(name, spec, create)

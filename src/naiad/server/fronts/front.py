@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from naiad.errors import OptionError
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("naiad")
 
+_FOR_GRPC: Final = tuple(
+    f"naiad.frontends.grpc.{name}" for name in ("settings", "v2.infer", "v2.infer_reader", "grpcio.transport")
+)
 COUNT_EVERY_S: Final = 1.0
 """How often connections and counters are sent to the engine's process, for its metrics page."""
 
@@ -293,6 +297,17 @@ def _shared(options: ServerOptions) -> ServerOptions:
         http_max_connections=-(-options.http_max_connections // count),
         grpc_max_connections=-(-options.grpc_max_connections // count),
     )
+
+
+def prepare(serves_grpc: bool) -> None:
+    """Import what a front end needs beside this module, so that a spare process listens as soon as it has its role."""
+    from naiad.server.process import loop_factory
+
+    loop_factory()
+    # Both import their packages with the first call.
+    usable_memory_bytes()
+    for module in _FOR_GRPC if serves_grpc else ():
+        import_module(module)
 
 
 def run_front(options: ServerOptions, control: socket.socket) -> int:

@@ -37,12 +37,17 @@ LEAVE_S: Final = 5.0
 """How long front ends may take to end after the engine's process has, in seconds."""
 
 
-async def start_process() -> Started:
-    """Start a process, which waits for its role; it and the main process's end of its control connection."""
+async def start_process(serves_grpc: bool) -> Started:
+    """Start a process, which waits for its role; it and the main process's end of its control connection.
+
+    Args:
+        serves_grpc: it imports what gRPC needs before it has its role.
+    """
+    wanted = ("grpc",) if serves_grpc else ()
     ours, theirs = socket.socketpair()
     try:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "naiad.server.fronts.program", str(theirs.fileno())),
+            *(sys.executable, "-m", "naiad.server.fronts.program", str(theirs.fileno()), *wanted),
             stdin=asyncio.subprocess.DEVNULL,
             pass_fds=(theirs.fileno(),),
             # A terminal's Ctrl-C is for the main process, which passes it on.
@@ -162,17 +167,17 @@ class MainProcess:
         """A process without a role: the spare one, or a new one."""
         spare, self._spare = self._spare, None
         if spare is None:
-            return await start_process()
+            return await start_process(self.options.serves_grpc)
         process, control = await spare
         if process.returncode is None:
             return process, control
         control.close()
-        return await start_process()
+        return await start_process(self.options.serves_grpc)
 
     def keep_spare(self) -> None:
         """Have a process ready in place of one that will be killed: importing its program takes most of its start."""
         if self._spare is None and not self.is_stopping:
-            self._spare = asyncio.ensure_future(start_process())
+            self._spare = asyncio.ensure_future(start_process(self.options.serves_grpc))
 
     async def _end_spare(self) -> None:
         if self._spare is not None:

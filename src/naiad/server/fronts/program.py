@@ -1,4 +1,4 @@
-"""The program of the processes that the main process starts: ``python -m naiad.server.fronts.program <descriptor>``."""
+"""The program of the processes that the main process starts. Arguments: a descriptor, and "grpc" if that is served."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from naiad.telemetry.logs.server_log import LogSettings, Rotation, ServerLog
 logger = logging.getLogger("naiad")
 
 
-def main(descriptor: int) -> int:
+def main(descriptor: int, serves_grpc: bool) -> int:
     """Be what the main process says over its connection; returns the exit code."""
     with socket.socket(fileno=descriptor) as control:
         # Before the role: a spare process then listens at once when it gets one.
-        from naiad.server.fronts.front import run_front
+        from naiad.server.fronts.front import prepare, run_front
 
+        prepare(serves_grpc)
         try:
             kind, _, options = receive_role(control)
         except EOFError:
@@ -40,4 +41,4 @@ def main(descriptor: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main(int(sys.argv[1]), "grpc" in sys.argv[2:]))

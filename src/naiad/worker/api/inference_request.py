@@ -259,6 +259,14 @@ def received_request(
     return request
 
 
+def request_with(host: Host, number: int, schema: Schema, tensors: list[Tensor], request_id: str) -> InferenceRequest:
+    """A request with these inputs, where the model runs in the server itself; ``schema`` has all but the inputs."""
+    request = received_request(host, number, schema, (), bytearray())
+    request._inputs = tensors
+    request._id = request_id
+    return request
+
+
 def _checked(name: str, value: Any, largest: int = _LARGEST) -> int:
     # numpy's integers pass, floats do not.
     number = index(value)

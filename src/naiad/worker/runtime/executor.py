@@ -5,20 +5,17 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from ..api.inference_request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
+from ..api.inference_request import InferenceRequest
 from ..api.inference_response import InferenceResponse
-from ..ipc.errors import FailedError, TritonError, TritonModelException, describe
+from ..ipc.errors import FailedError, TritonError
 from ..ipc.frames import DONE, FLAG_FINAL, FLAG_RESCHEDULE
 from .batch import WorkerBatch
+from .results import WrongResultError, call_model, failure_text, is_rescheduled, responses_to
 from .uniform_batch import AddressedResponse
 from .writer import error_frame, json_frame
 
 if TYPE_CHECKING:
     from .host import RuntimeHost
-
-
-class WrongResultError(Exception):
-    """``execute`` returned no list of responses. Callers see the text as it is, without a traceback."""
 
 
 class Executor:
@@ -49,7 +46,7 @@ class Executor:
             self._end(batch)
             return
         try:
-            batch.result = self._execute(batch.given)
+            batch.result = call_model(self._model, self._model_py, batch.given)
             # The test for a list spares nearly every batch the slower ``iscoroutine``.
             if type(batch.result) is not list and inspect.iscoroutine(batch.result):
                 self._run_beside(batch)
@@ -71,7 +68,7 @@ class Executor:
             # Before it runs, so that the server sends the next batch meanwhile.
             if self.decoupled:
                 self._end(batch)
-            batch.result = await self._execute(batch.given)
+            batch.result = await call_model(self._model, self._model_py, batch.given)
             self._finish(batch)
         # The coroutine is being closed: it must not await again.
         except GeneratorExit:
@@ -82,31 +79,25 @@ class Executor:
             else:
                 self._fail(batch, error)
 
-    def _execute(self, requests: list[InferenceRequest]) -> Any:
-        execute = getattr(self._model, "execute", None)
-        if execute is None:
-            raise WrongResultError(f"Python model {self._model_py} does not implement `execute` method.")
-        return execute(requests)
-
     # A batch that failed, request by request
 
     def _may_split(self, batch: WorkerBatch) -> bool:
         """Whether the batch may run again: not once a request of it was rescheduled or has a response sender."""
         if not self._splits_failed or batch.ended or len(batch.requests) < 2:
             return False
-        return all(r._sender is None and not _is_rescheduled(r) for r in batch.requests)
+        return all(r._sender is None and not is_rescheduled(r) for r in batch.requests)
 
     def _run_singly(self, batch: WorkerBatch) -> None:
         responses: list[AddressedResponse] = []
         for request in batch.requests:
             try:
-                result = self._execute([request])
+                result = call_model(self._model, self._model_py, [request])
                 # A plain function may return a coroutine, here as in the whole batch.
                 if inspect.iscoroutine(result):
                     import asyncio
 
                     result = asyncio.run_coroutine_threadsafe(result, self._host.loop()).result()
-                responses += self._responses([request], result)
+                responses += responses_to(self._host.instance, [request], result)
             except BaseException as error:
                 self._add_failed(responses, request, error)
         self._respond_singly(batch, responses)
@@ -115,7 +106,8 @@ class Executor:
         responses: list[AddressedResponse] = []
         for request in batch.requests:
             try:
-                responses += self._responses([request], await self._execute([request]))
+                result = await call_model(self._model, self._model_py, [request])
+                responses += responses_to(self._host.instance, [request], result)
             except GeneratorExit:
                 raise
             except BaseException as error:
@@ -125,7 +117,7 @@ class Executor:
     def _add_failed(self, responses: list[AddressedResponse], request: InferenceRequest, error: BaseException) -> None:
         # A closed sender has sent the final response already.
         if request._sender is None or not request._sender.close():
-            text = self._failed(str(error) if isinstance(error, WrongResultError) else describe(error))
+            text = failure_text(self._host.instance, error)
             responses.append((request, InferenceResponse(error=FailedError(text)), FLAG_FINAL))
 
     def _respond_singly(self, batch: WorkerBatch, responses: list[AddressedResponse]) -> None:
@@ -161,7 +153,7 @@ class Executor:
             self._finish_decoupled(batch)
             return
         batch.settle_order()
-        responses = self._responses(batch.requests, batch.result)
+        responses = responses_to(self._host.instance, batch.requests, batch.result)
         # A response that is missing, as a sender has sent it, would shift the others of a uniform frame.
         schema = batch.schema if len(responses) == len(batch.requests) else None
         self._out.respond_to_batch(batch.number, responses, batch.forget, schema)
@@ -175,7 +167,7 @@ class Executor:
                 "return None."
             )
         for request in batch.requests:
-            if _is_rescheduled(request):
+            if is_rescheduled(request):
                 self._reschedule(request)
         if not batch.ended:
             self._end(batch)
@@ -191,43 +183,11 @@ class Executor:
         self._out.post(json_frame(DONE, batch.number, {} if message is None else {"message": message}))
         batch.ended = True
 
-    def _responses(self, requests: list[InferenceRequest], result: Any) -> list[AddressedResponse]:
-        """The responses in a result. A request whose response sender is in use gets them from there."""
-        # A model that uses senders or reschedules need not return a list of None.
-        if result is None and any(r._sender is not None or _is_rescheduled(r) for r in requests):
-            result = [None] * len(requests)
-        if not isinstance(result, list):
-            raise WrongResultError(f"Expected a list in the execute return, found type '{type(result)}'.")
-        if len(result) != len(requests):
-            raise WrongResultError(
-                "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
-                f"InferenceRequest(s) size is:{len(requests)}, and InferenceResponse(s) size is:{len(result)}\n"
-            )
-        responses: list[AddressedResponse] = []
-        for request, response in zip(requests, result):
-            # The usual case first, past the checks of the others.
-            if type(response) is InferenceResponse and _is_plain(request):
-                responses.append((request, response, FLAG_FINAL))
-            elif response is None:
-                self._add_missing(responses, request)
-            else:
-                _check_response(request, response)
-                responses.append((request, response, FLAG_FINAL))
-        return responses
-
-    def _add_missing(self, responses: list[AddressedResponse], request: InferenceRequest) -> None:
-        """Add the response to a request for which the result has None."""
-        if _is_rescheduled(request):
-            responses.append((request, None, FLAG_FINAL | FLAG_RESCHEDULE))
-        elif request._sender is None:
-            text = self._failed(_not_a_response(None))
-            responses.append((request, InferenceResponse(error=FailedError(text)), FLAG_FINAL))
-
     # Failures
 
     def _fail(self, batch: WorkerBatch, error: BaseException) -> None:
         """Send an error to all requests of the batch that have no final response yet."""
-        message = self._failed(str(error) if isinstance(error, WrongResultError) else describe(error))
+        message = failure_text(self._host.instance, error)
         unheard = True
         for request in batch.requests:
             # A closed sender has sent the final response: an error behind it would be a second one.
@@ -241,36 +201,3 @@ class Executor:
         if not batch.ended:
             self._end(batch, message)
         batch.forget()
-
-    def _failed(self, text: str) -> str:
-        return f"Failed to process the request(s) for model '{self._host.instance}', message: {text}"
-
-
-def _is_rescheduled(request: InferenceRequest) -> bool:
-    return request._release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
-
-
-def _is_plain(request: InferenceRequest) -> bool:
-    """Whether nothing was done to the request that restricts its response."""
-    return request._sender is None and request._release_flags != TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
-
-
-def _check_response(request: InferenceRequest, response: Any) -> None:
-    if _is_rescheduled(request):
-        raise WrongResultError(
-            # The text of the reference, its spelling included.
-            "Expected a None object in the execute function return list for reschduled request, found type "
-            f"'{type(response)}'."
-        )
-    if not isinstance(response, InferenceResponse):
-        raise WrongResultError(_not_a_response(response))
-    # Counted like a response of the sender: both ways together may send one.
-    if request._sender is not None:
-        try:
-            request._sender.count(True, True)
-        except TritonModelException as error:
-            raise WrongResultError(str(error)) from None
-
-
-def _not_a_response(found: Any) -> str:
-    return f"Expected an 'InferenceResponse' object in the execute function return list, found type '{type(found)}'."

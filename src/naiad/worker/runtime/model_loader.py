@@ -12,11 +12,15 @@ from typing import Any, Sequence
 from ..ipc.errors import TritonModelException
 
 
-def load_model_class(model_py: str, version: str, paths: Sequence[str]) -> Any:
+def load_model_class(model_py: str, version: str, paths: Sequence[str], package: str = "") -> Any:
     """Import the file and return its ``TritonPythonModel``.
 
     The folders of ``paths`` are appended to ``sys.path``. A file in a version's folder becomes a module of a package
     named like the version, so that it can import its neighbours relatively.
+
+    Args:
+        package: the name of the package, where several models share a process; the file becomes a module of it
+            wherever it lies.
 
     Raises:
         TritonModelException: the name does not end with ``.py``, or there is no such file.
@@ -29,20 +33,20 @@ def load_model_class(model_py: str, version: str, paths: Sequence[str]) -> Any:
     if not os.path.isfile(model_py):
         raise TritonModelException(f"Python model file not found in '{model_py}'")
     sys.path += [path for path in paths if path not in sys.path]
-    module = _import(os.path.join(folder, file), _module_name(folder, file[: -len(".py")], version))
+    is_alone = not package and os.path.basename(folder) != version
+    name = file[: -len(".py")] if is_alone else _in_package(folder, file[: -len(".py")], package or version)
+    module = _import(os.path.join(folder, file), name)
     try:
         return module.TritonPythonModel
     except AttributeError as error:
         raise AttributeError(f"{error}: {model_py} has to define this class") from None
 
 
-def _module_name(folder: str, stem: str, version: str) -> str:
-    if os.path.basename(folder) != version:
-        return stem
-    package = ModuleType(version)
+def _in_package(folder: str, stem: str, name: str) -> str:
+    package = ModuleType(name)
     package.__path__ = [folder]
-    sys.modules[version] = package
-    return f"{version}.{stem}"
+    sys.modules[name] = package
+    return f"{name}.{stem}"
 
 
 class _FreshLoader(SourceFileLoader):
