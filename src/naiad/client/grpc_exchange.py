@@ -19,7 +19,7 @@ from naiad.wire.http2.frames import Http2ErrorCode, Setting
 from naiad.wire.http2.response_blocks import ResponseBlocks
 
 _HEAD: Final = frames.FRAME_HEAD_BYTES
-_REFILL_BYTES: Final = 1 << 27
+_REFILL_BYTES: Final = 1 << 25
 _TABLE_BYTES: Final = 4096
 _IS_INDEXED: Final = 0x80
 _HELLO: Final = (
