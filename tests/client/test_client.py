@@ -7,9 +7,9 @@ import inspect
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import suppress
 from typing import Any
 
 import ml_dtypes
@@ -31,12 +31,18 @@ from naiad.client.response import ClientResponseReader
 from naiad.errors import InvalidArgumentError
 from naiad.inprocess.server import Server
 from naiad.wire.http2 import frames
+from support.client_peers import Waiting, playing
 
 X = np.arange(4, dtype=np.float32)
 QUICK = RetryPolicy(first_pause_s=0.001, longest_pause_s=0.002)
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 BUSY = b'HTTP/1.1 503 Service Unavailable\r\nContent-Length: 16\r\n\r\n{"error":"busy"}'
 REFUSED = b'HTTP/1.1 400 Bad Request\r\nContent-Length: 15\r\n\r\n{"error":"bad"}'
+
+
+async def later(x: np.ndarray) -> np.ndarray:
+    await asyncio.sleep(float(x[0]))
+    return x
 
 
 @pytest.fixture(scope="module")
@@ -46,27 +52,9 @@ def server() -> Iterator[Server]:
         made.bind(f"echo_{kind.datatype}", lambda x: x, inputs={"x": kind}, outputs={"y": kind})
     made.bind("pair", lambda a, b=None: (a, a if b is None else b),
               inputs={"a": naiad.FP32, "b": naiad.FP32}, outputs={"y": naiad.FP32, "z": naiad.FP32})  # fmt: skip
+    made.bind("later", later, inputs={"x": naiad.FP32}, outputs={"y": naiad.FP32})
     with made:
         yield made
-
-
-class Waiting:
-    """An ``AsyncClient`` whose methods wait, so that both clients have the same tests."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._client = AsyncClient(*arguments, **options)
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self._client, name)
-        return lambda *arguments, **options: self._loop.run_until_complete(method(*arguments, **options))
-
-    def __enter__(self) -> Waiting:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.run_until_complete(self._client.close())
-        self._loop.close()
 
 
 Make = Callable[..., Any]
@@ -82,43 +70,6 @@ def make(request: pytest.FixtureRequest) -> Make:
 def url(request: pytest.FixtureRequest, server: Server) -> str:
     """The address of the server in each protocol."""
     return f"http://{server.http_url}" if request.param == "http" else f"grpc://{server.grpc_url}"
-
-
-@contextmanager
-def playing(script: Sequence[bytes | threading.Event | None]) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that responds to each request with the next part of the script; None closes the connection.
-
-    An event is waited for, without a response. Gives its address and the requests that it got.
-    """
-    requests: list[bytes] = []
-    left = list(script)
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        while left:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection:
-                while left and (request := connection.recv(1 << 16)):
-                    requests.append(request)
-                    part = left.pop(0)
-                    if isinstance(part, threading.Event):
-                        part.wait(30)
-                    if not isinstance(part, bytes):
-                        break
-                    connection.sendall(part)
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{listener.getsockname()[1]}", requests
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        left.clear()
-        thread.join()
 
 
 # ---- inference
@@ -289,6 +240,17 @@ def test_a_deadline_covers_all_attempts(make: Make) -> None:
         assert time.monotonic() - begun < 10
         never.set()
     assert len(requests) == 1
+
+
+def test_each_call_of_a_connection_has_a_deadline_of_its_own(url: str, make: Make) -> None:
+    with make(url) as client:
+        # A machine that is busy enough makes it too late, which is not what is tested.
+        with suppress(DeadlineExceededError):
+            client.infer("echo_FP32", {"x": X}, timeout_s=0.1)
+        # Ends after the deadline of the call before.
+        assert client.infer("later", {"x": np.array([0.15], np.float32)}, timeout_s=30)["y"].shape == (1,)
+        with pytest.raises(DeadlineExceededError, match=r"no response within 0\.1 s"):
+            client.infer("later", {"x": np.array([30], np.float32)}, timeout_s=0.1)
 
 
 def test_nobody_listens(make: Make) -> None:

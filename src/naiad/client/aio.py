@@ -58,9 +58,7 @@ class AsyncClient:
     async def close(self) -> None:
         """Unregister all shared memory, and close the connections that carry no request."""
         if self._regions is not None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._timeout_s):
-                    await self._unregister(self._regions.close())
+            await self._unregister(self._regions.close(), monotonic() + self._timeout_s)
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
@@ -90,14 +88,17 @@ class AsyncClient:
     ) -> InferResult:
         """Send an inference request and wait for its response; arguments and errors as ``Client.infer``."""
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        deadline_s = monotonic() + timeout_s
         options = InferOptions(str(version), tuple(outputs), request_id, parameters)
         datatypes = await self._datatypes_of(model, options.version) if questions.has_lists(inputs) else {}
         repeatable = questions.is_repeatable(parameters)
         if self._regions is not None:
-            once = partial(self._infer_once, self._regions, model, inputs, options, datatypes, repeatable)
-            return await self._within(once, timeout_s, repeatable)
+            once = partial(
+                self._infer_once, self._regions, model, inputs, options, datatypes, deadline_s, timeout_s, repeatable
+            )
+            return await self._attempts(once, deadline_s, repeatable)
         request = self._protocol.infer(model, inputs, options, datatypes)
-        return (await self._call(request, timeout_s, repeatable=repeatable)).result()
+        return (await self._call(request, deadline_s, timeout_s, repeatable=repeatable)).result()
 
     async def stream(
         self,
@@ -117,11 +118,7 @@ class AsyncClient:
         options = InferOptions(str(version), tuple(outputs), request_id, parameters)
         datatypes = await self._datatypes_of(model, options.version) if questions.has_lists(inputs) else {}
         request = self._protocol.stream(model, inputs, options, datatypes)
-        try:
-            async with asyncio.timeout(timeout_s):
-                connection = await self._connect()
-        except TimeoutError:
-            raise self._address.too_late(timeout_s) from None
+        connection = await self._connect(monotonic() + timeout_s, timeout_s)
         try:
             async with aclosing(connection.stream(request)) as messages:
                 while True:
@@ -216,23 +213,17 @@ class AsyncClient:
         return (await self._plain(question)).read(question)
 
     async def _plain(self, question: PlainRequest) -> ServerResponse:
+        deadline_s = monotonic() + self._timeout_s
         request = self._protocol.plain(question)
-        return await self._call(request, self._timeout_s, repeatable=question.method == "GET")
+        return await self._call(request, deadline_s, self._timeout_s, repeatable=question.method == "GET")
 
     # Calls
 
-    async def _call(self, request: Parts, timeout_s: float, *, repeatable: bool) -> ServerResponse:
+    async def _call(self, request: Parts, deadline_s: float, timeout_s: float, *, repeatable: bool) -> ServerResponse:
         async def once() -> ServerResponse:
-            return (await self._exchange(request, repeatable)).checked()
+            return (await self._exchange(request, deadline_s, timeout_s, repeatable)).checked()
 
-        return await self._within(once, timeout_s, repeatable)
-
-    async def _within(self, once: Callable[[], Awaitable[Result]], timeout_s: float, repeatable: bool) -> Result:
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self._attempts(once, monotonic() + timeout_s, repeatable)
-        except TimeoutError:
-            raise self._address.too_late(timeout_s) from None
+        return await self._attempts(once, deadline_s, repeatable)
 
     async def _attempts(self, once: Callable[[], Awaitable[Result]], deadline_s: float, repeatable: bool) -> Result:
         """Send a request, again where that may help."""
@@ -250,15 +241,15 @@ class AsyncClient:
             attempt += 1
             await asyncio.sleep(pause_s)
 
-    async def _exchange(self, request: Parts, repeatable: bool) -> ServerResponse:
+    async def _exchange(self, request: Parts, deadline_s: float, timeout_s: float, repeatable: bool) -> ServerResponse:
         while True:
-            connection = self._take() or await self._connect()
+            connection = self._take() or await self._connect(deadline_s, timeout_s)
             was_used = connection.is_used
             try:
-                response = await connection.exchange(request)
-            except ConnectionFailedError:
+                response = await connection.exchange(request, deadline_s, timeout_s)
+            except ConnectionFailedError as error:
                 # The server has closed it since its last request: that is no failure, and all idle ones may be like it.
-                if not (was_used and repeatable):
+                if not was_used or (error.was_sent and not repeatable):
                     raise
                 continue
             if connection.is_open:
@@ -274,15 +265,17 @@ class AsyncClient:
         inputs: Mapping[str, Any],
         options: InferOptions,
         datatypes: Mapping[str, DataType],
+        deadline_s: float,
+        timeout_s: float,
         repeatable: bool,
     ) -> InferResult:
         """Send a request whose large tensors lie in a region; without one where there is none."""
         placed = regions.placed(model, inputs, options, repeatable=repeatable)
-        if placed is not None and await self._register(regions, placed):
+        if placed is not None and await self._register(regions, placed, deadline_s, timeout_s):
             try:
                 with placed:
                     request = self._protocol.infer(model, inputs, options, datatypes, placed)
-                    response = await self._exchange(request, repeatable=False)
+                    response = await self._exchange(request, deadline_s, timeout_s, repeatable=False)
                     result = response.checked().result(placed)
             except NaiadError as error:
                 if not regions.may_send(error, model, options, repeatable=repeatable):
@@ -291,19 +284,20 @@ class AsyncClient:
                 regions.note(model, inputs, options, result)
                 return result
         request = self._protocol.infer(model, inputs, options, datatypes)
-        result = (await self._exchange(request, repeatable)).checked().result()
+        result = (await self._exchange(request, deadline_s, timeout_s, repeatable)).checked().result()
         regions.note(model, inputs, options, result)
         return result
 
-    async def _register(self, regions: RegionPool, placed: PlacedTensors) -> bool:
+    async def _register(self, regions: RegionPool, placed: PlacedTensors, deadline_s: float, timeout_s: float) -> bool:
         """Let the server know a region; whether it does."""
         region = placed.region
         try:
-            await self._unregister(regions.take_discarded())
+            await self._unregister(regions.take_discarded(), deadline_s)
             if region.is_registered:
                 return True
             question = questions.register_region(region.name, region.key, region.byte_size)
-            (await self._exchange(self._protocol.plain(question), repeatable=True)).checked()
+            request = self._protocol.plain(question)
+            (await self._exchange(request, deadline_s, timeout_s, repeatable=True)).checked()
         except NaiadError as error:
             regions.refused(placed, error)
             return False
@@ -313,20 +307,22 @@ class AsyncClient:
         finally:
             region.unlink()
         if regions.registered(region):
-            await self._unregister_left_behind()
+            await self._unregister_left_behind(deadline_s, timeout_s)
         return True
 
-    async def _unregister_left_behind(self) -> None:
+    async def _unregister_left_behind(self, deadline_s: float, timeout_s: float) -> None:
+        request = self._protocol.plain(questions.REGIONS)
         with suppress(NaiadError):
-            response = (await self._exchange(self._protocol.plain(questions.REGIONS), repeatable=True)).checked()
-            await self._unregister(left_behind(questions.region_names(response.read(questions.REGIONS))))
+            response = (await self._exchange(request, deadline_s, timeout_s, repeatable=True)).checked()
+            names = left_behind(questions.region_names(response.read(questions.REGIONS)))
+            await self._unregister(names, deadline_s)
 
-    async def _unregister(self, names: Iterable[str]) -> None:
+    async def _unregister(self, names: Iterable[str], deadline_s: float) -> None:
         # A server that is gone has no regions either.
         with suppress(NaiadError):
             for name in names:
                 request = self._protocol.plain(questions.unregister_region(name))
-                (await self._exchange(request, repeatable=True)).checked()
+                (await self._exchange(request, deadline_s, self._timeout_s, repeatable=True)).checked()
 
     # Connections
 
@@ -337,7 +333,14 @@ class AsyncClient:
                 return connection
         return None
 
-    async def _connect(self) -> AsyncConnection:
+    async def _connect(self, deadline_s: float, timeout_s: float) -> AsyncConnection:
+        try:
+            async with asyncio.timeout(deadline_s - monotonic()):
+                return await self._open()
+        except TimeoutError:
+            raise self._address.too_late(timeout_s) from None
+
+    async def _open(self) -> AsyncConnection:
         address = self._address
         name = address.host if address.tls is not None else None
         try:

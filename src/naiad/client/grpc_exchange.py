@@ -19,7 +19,7 @@ from naiad.wire.http2.frames import Http2ErrorCode, Setting
 from naiad.wire.http2.response_blocks import ResponseBlocks
 
 _HEAD: Final = frames.FRAME_HEAD_BYTES
-_REFILL_BYTES: Final = 1 << 29
+_REFILL_BYTES: Final = 1 << 25
 _TABLE_BYTES: Final = 4096
 _IS_INDEXED: Final = 0x80
 _HELLO: Final = (
@@ -45,14 +45,17 @@ class GrpcExchange:
         self._indexed: dict[str, bytes] = {}
         self._out: list[bytes | memoryview] = [_HELLO]
         self._received = b""
-        self._stream = -1
+        # The stream of the present call, 0 for none, and that of the next one.
+        self._stream, self._next_stream = 0, 1
         # The rest of a message that waits for room in the windows.
         self._waiting: list[memoryview] = []
         self._window = self._initial_window = frames.DEFAULT_WINDOW
         self._stream_window = 0
         self._frame_bytes = frames.DEFAULT_FRAME_BYTES
-        self._consumed = 0
+        self._consumed = self._stream_consumed = 0
+        # What has come of the message, or of the messages of a stream, and how much of it makes the next one whole.
         self._message: list[bytes] = []
+        self._message_bytes, self._wanted_bytes = 0, PREFIX_BYTES
         self._fields: dict[str, str] = {}
         self._is_leaving = self._is_greeted = False
         self._blocks = ResponseBlocks()
@@ -60,11 +63,20 @@ class GrpcExchange:
     # Sending
 
     def begin(self, request: Parts) -> None:
-        """Begin a call: its name, and its message with the prefix."""
+        """Begin a call: its name, and its message with the prefix.
+
+        Raises:
+            ConnectionFailedError: the server has said that it takes no further calls here.
+        """
+        if self._is_leaving:
+            raise ConnectionFailedError("the server ended the connection before the call", was_sent=False)
         call, *message = request
-        self._stream += 2
+        self._stream = self._next_stream
+        self._next_stream += 2
         self._stream_window = self._initial_window
+        self._stream_consumed = 0
         self._message, self._fields = [], {}
+        self._message_bytes, self._wanted_bytes = 0, PREFIX_BYTES
         self._out.append(
             frames.encode_frame(frames.HEADERS, frames.END_HEADERS, self._stream, self._block(str(call, "ascii")))
         )
@@ -112,17 +124,23 @@ class GrpcExchange:
 
     def take_messages(self) -> Sequence[bytes]:
         """The whole messages that have come since the last call."""
+        # Parts of a large message are joined once.
+        if self._message_bytes < self._wanted_bytes:
+            return ()
         data, at, found = b"".join(self._message), 0, []
+        self._wanted_bytes = PREFIX_BYTES
         while len(data) - at >= PREFIX_BYTES:
             is_compressed, size = prefix.unpack_from(data, at)
             if is_compressed:
                 raise ConnectionFailedError("the server sent a compressed message", was_sent=True)
             stop = at + PREFIX_BYTES + size
             if stop > len(data):
+                self._wanted_bytes = stop - at
                 break
             found.append(data[at + PREFIX_BYTES : stop])
             at = stop
         self._message = [data[at:]] if at < len(data) else []
+        self._message_bytes = len(data) - at
         return found
 
     def end(self) -> GrpcResponse | None:
@@ -158,15 +176,13 @@ class GrpcExchange:
 
     def _frame(self, kind: int, flags: int, stream: int, payload: bytes) -> GrpcResponse | None:
         if kind == frames.DATA:
-            self._consume(len(payload))
-            if stream == self._stream:
-                self._message.append(frames.without_padding(payload, flags))
-        elif kind == frames.HEADERS:
+            return self._data(flags, stream, payload)
+        if kind == frames.HEADERS:
             if not flags & frames.END_HEADERS:
                 raise ValueError("a block of headers in several frames")
             fields = self._blocks.fields(frames.without_padding(payload, flags))
             if stream == self._stream:
-                self._fields = self._fields | fields
+                self._fields = self._fields | fields if self._fields else fields
                 if flags & frames.END_STREAM:
                     return self._response()
         elif kind == frames.RST_STREAM and stream == self._stream:
@@ -175,11 +191,33 @@ class GrpcExchange:
             self._control(kind, flags, stream, payload)
         return None
 
+    def _data(self, flags: int, stream: int, payload: bytes) -> GrpcResponse | None:
+        size = len(payload)
+        self._consumed += size
+        if self._consumed >= _REFILL_BYTES:
+            self._out.append(frames.encode_window_update(0, self._consumed))
+            self._consumed = 0
+        if stream != self._stream:
+            return None
+        content = frames.without_padding(payload, flags)
+        self._message.append(content)
+        self._message_bytes += len(content)
+        if flags & frames.END_STREAM:
+            # gRPC ends a response with fields; a server of other things may not.
+            return self._response()
+        self._stream_consumed += size
+        if self._stream_consumed >= _REFILL_BYTES:
+            self._out.append(frames.encode_window_update(stream, self._stream_consumed))
+            self._stream_consumed = 0
+        return None
+
     def _response(self) -> GrpcResponse:
         fields = self._fields
         # A server that refuses a call before it has read all of it leaves the rest of the stream open.
-        closes = self._is_leaving or bool(self._waiting)
+        closes = self._is_leaving or bool(self._waiting) or self._next_stream > frames.MAX_STREAM_ID
         self._waiting = []
+        # A server may reset a stream behind its response, which changes nothing.
+        self._stream = 0
         code = fields.get("grpc-status", "")
         if not code.isdigit():
             text = f"HTTP status {fields.get(':status', 'none')}: the server does not speak gRPC here"
@@ -200,7 +238,7 @@ class GrpcExchange:
             self._out.append(frames.encode_ping(payload, ack=True))
         elif kind == frames.GOAWAY:
             self._is_leaving = True
-            if 0 < int.from_bytes(payload[:4], "big") & frames.MAX_STREAM_ID < self._stream:
+            if int.from_bytes(payload[:4], "big") & frames.MAX_STREAM_ID < self._stream:
                 raise ConnectionFailedError("the server ended the connection before the call", was_sent=False)
 
     def _settings(self, payload: bytes) -> None:
@@ -214,12 +252,6 @@ class GrpcExchange:
             self._indexed.clear()
         self._out.append(frames.SETTINGS_ACK)
         self._move()
-
-    def _consume(self, size: int) -> None:
-        self._consumed += size
-        if self._consumed >= _REFILL_BYTES:
-            self._out.append(frames.encode_window_update(0, self._consumed))
-            self._consumed = 0
 
     def _reset(self, code: int) -> None:
         name = Http2ErrorCode(code).name if code in Http2ErrorCode.__members__.values() else f"the code {code}"

@@ -260,8 +260,9 @@ def _is_left_behind(name: str, namespace: str) -> bool:
 
 
 def _is_large(value: Any) -> bool:
-    kind = getattr(getattr(value, "dtype", None), "kind", "f")
-    return getattr(value, "nbytes", 0) >= LEAST_BYTES and kind not in "OSU"
+    if getattr(value, "nbytes", 0) < LEAST_BYTES:
+        return False
+    return getattr(getattr(value, "dtype", None), "kind", "f") not in "OSU"
 
 
 def _key(model: str, inputs: Mapping[str, Any], options: InferOptions) -> object:

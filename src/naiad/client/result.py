@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, ValuesView
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -49,6 +49,10 @@ class InferResult(Mapping[str, Array]):
 
     def __len__(self) -> int:
         return len(self._outputs)
+
+    def values(self) -> ValuesView[Array]:
+        """The outputs."""
+        return self._outputs.values()
 
     def __repr__(self) -> str:
         return f"InferResult(model={self.model!r}, version={self.version!r}, {self._outputs!r})"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
+from math import inf
+from time import monotonic
 from typing import Final, cast
 
 from naiad.client.address import ServerAddress
@@ -31,6 +33,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
         # Of a stream: its messages that nobody took yet, and what wakes who waits for them.
         self._messages: deque[bytes] = deque()
         self._arrived: asyncio.Event | None = None
+        # One timer for all requests of the connection: it is due no later than the deadline of the present one.
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = self._deadline_s = inf
+        self._timeout_s = 0.0
         # asyncio would allocate 256 KiB for each read, which costs more than the rest of it.
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self.is_used = False
@@ -94,25 +100,51 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     # Calls
 
-    async def exchange(self, request: Parts) -> ServerResponse:
+    async def exchange(self, request: Parts, deadline_s: float, timeout_s: float) -> ServerResponse:
         """Send a request and wait for its response.
+
+        Args:
+            deadline_s: the monotonic time until which the response has to be there.
+            timeout_s: the time that the caller gave, for the error.
 
         Raises:
             ConnectionFailedError: the connection ended before it.
+            DeadlineExceededError: not in time.
         """
         if self._transport is None or not self.is_open:
             raise self._address.unreachable(None, was_sent=False)
-        self._done = asyncio.get_running_loop().create_future()
-        self._exchange.begin(request)
-        self._send(self._exchange.outgoing())
+        loop = asyncio.get_running_loop()
+        self._deadline_s, self._timeout_s = deadline_s, timeout_s
+        if deadline_s < self._timer_s:
+            self._watch(loop)
+        self._done = loop.create_future()
         try:
+            self._exchange.begin(request)
+            self._send(self._exchange.outgoing())
             return await self._done
-        except asyncio.CancelledError:
-            # Its response would be taken for that of the next request.
+        except BaseException:
+            # The response of a cancelled request would be taken for that of the next one.
             self.close()
             raise
         finally:
             self._done = None
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Set the timer to the deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_s = self._deadline_s
+        self._timer = loop.call_later(max(0.0, self._timer_s - monotonic()), self._is_due, loop)
+
+    def _is_due(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End the present request if it is too late. Most often it has begun after the timer, and ends later."""
+        self._timer, self._timer_s = None, inf
+        if self._done is None or self._deadline_s == inf:
+            return
+        if monotonic() < self._deadline_s:
+            self._watch(loop)
+        else:
+            self._fail(self._address.too_late(self._timeout_s))
 
     async def stream(self, request: Parts) -> AsyncGenerator[bytes, None]:
         """Send a request and yield the messages of its response.
@@ -125,9 +157,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
             raise self._address.unreachable(None, was_sent=False)
         done = self._done = asyncio.get_running_loop().create_future()
         arrived = self._arrived = asyncio.Event()
-        self._exchange.begin(request)
-        self._send(self._exchange.outgoing())
+        self._deadline_s = inf
         try:
+            self._exchange.begin(request)
+            self._send(self._exchange.outgoing())
             while True:
                 while self._messages:
                     yield self._messages.popleft()
@@ -149,10 +182,16 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def _send(self, parts: Parts) -> None:
         if parts and self._transport is not None:
-            self._transport.writelines(parts)
+            if len(parts) == 1:
+                self._transport.write(parts[0])
+            else:
+                self._transport.writelines(parts)
 
     def close(self) -> None:
         """Close the connection at once."""
         self.is_open = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._timer_s = None, inf
         if self._transport is not None:
             self._transport.abort()

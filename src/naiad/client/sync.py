@@ -284,9 +284,9 @@ class Client:
             was_used = connection.is_used
             try:
                 response = connection.exchange(request, deadline_s, timeout_s)
-            except ConnectionFailedError:
+            except ConnectionFailedError as error:
                 # The server has closed it since its last request: that is no failure, and all idle ones may be like it.
-                if not (was_used and repeatable):
+                if not was_used or (error.was_sent and not repeatable):
                     raise
                 continue
             self._idle.keep(connection)
