@@ -93,7 +93,7 @@ def test_an_asked_percentile_is_shown() -> None:
     [run] = runs("--percentile=90", levels=[[level(1, 1, 2000, 500), level(2, 1, 1000, 500)]])
     head, *_, least = sweep_table([run]).splitlines()
     assert "p50 latency  p90 latency  p95 latency" in head
-    assert least == "Least p90 latency: 1000 usec with shape model, batch size 1, concurrency 2"
+    assert least == "Least p90 latency: 1000 usec with the model's shape, batch size 1, concurrency 2"
 
 
 def test_request_rates_are_named() -> None:

@@ -30,7 +30,6 @@ def test_a_stall_costs_all_the_requests_that_were_due_meanwhile() -> None:
     assert found.count == 4000
     # Of 4,000 requests 200 were due in the stall; the 40 slowest of them waited for at least 160 ms.
     assert found.percentile(99) >= 150e6
-    assert found.percentile(50) < 20e6
 
 
 @pytest.mark.slow

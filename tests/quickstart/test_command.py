@@ -101,6 +101,7 @@ def test_the_readme_lets_linear_model_batch(tmp_path: Path) -> None:
     [
         ([""], "name the folder to write, as in: naiad quickstart models"),
         ([], "name the folder to write, as in: naiad quickstart models"),
+        (["m", "--models="], "--models names no model, expected names such as simple,add_sub"),
         (["m", "--models=simpel"], "there is no quickstart model 'simpel', did you mean 'simple'?"),
         (["m", "--models=xyz"], "there is no quickstart model 'xyz'; naiad quickstart --list shows all"),
     ],

@@ -41,6 +41,7 @@ class Behaviour:
         hang_up_after: from so many inference requests on, connections are closed in place of a response.
         hang_up_at: the connection of the inference request with this number is closed in place of a response.
         refuse_after: from so many inference requests on, new connections are refused.
+        mute_statistics: the request for the statistics is not answered.
         mute_after: from so many inference requests on, none is answered.
         break_tls_after: from so many inference requests on, bytes that are no TLS come in place of a response.
         garbage: inference responses are no HTTP.
@@ -65,6 +66,7 @@ class Behaviour:
         self.mute_after = int(given.get("mute_after", 0))
         self.break_tls_after = int(given.get("break_tls_after", 0))
         self.garbage = "garbage" in given
+        self.mute_statistics = "mute_statistics" in given
         self.chunked = "chunked" in given
         self.close = "close" in given
         self.cert, self.key, self.ca = given.get("cert"), given.get("key"), given.get("ca")
@@ -104,6 +106,8 @@ class Exchange(asyncio.Protocol):
             self.send(200, json.dumps(METADATA).encode())
         elif path.endswith("/infer"):
             self.infer()
+        elif path.endswith("/stats") and self.behaviour.mute_statistics:
+            return
         else:
             self.send(404, b'{"error":"not here"}')
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,19 +17,28 @@ NPY: Final = ".npy"
 def infer(argv: Sequence[str]) -> int:
     """Send a request and print the outputs; returns the exit code."""
     options = parser().parse_args(argv)
+    if options.save is not None and not options.save.parent.is_dir():
+        print(f"error: --save {options.save}: there is no folder '{options.save.parent}'", file=sys.stderr)
+        return 1
     # Imported here: --help does not pay for it.
     from naiad.client import Client
 
     try:
         with Client(options.url, headers=_headers(options.header), timeout_s=options.timeout) as client:
             metadata = client.metadata(options.model, options.version)
-            given = _named(options.input, [entry["name"] for entry in metadata["inputs"]])
+            datatypes = {entry["name"]: entry["datatype"] for entry in metadata["inputs"]}
+            given = _named(options.input, datatypes)
             config = client.config(options.model, options.version) if any(map(_is_image, given.values())) else {}
-            inputs = {name: _value(text, name, config, options.scaling) for name, text in given.items()}
+            inputs = {
+                name: _value(text, name, datatypes[name], config, options.scaling) for name, text in given.items()
+            }
             found = client.infer(options.model, inputs, version=options.version, outputs=options.output)
         _show(found, options.save)
-    except (NaiadError, OSError) as error:
+    except NaiadError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"error: '{error.filename}': {error.strerror}" if error.filename else f"error: {error}", file=sys.stderr)
         return 1
     return 0
 
@@ -43,16 +53,18 @@ def _headers(given: Sequence[str]) -> dict[str, str]:
     return headers
 
 
-def _named(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """The texts of the inputs by name."""
+def _named(given: Sequence[str], datatypes: Mapping[str, str]) -> dict[str, str]:
+    """The texts of the inputs by name; ``datatypes`` are those of the model's inputs by name."""
+    names = list(datatypes)
     found: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or name not in names:
             if len(names) != 1:
-                raise InvalidArgumentError(
-                    f"--input {text!r}: expected <name>=<value> with one of the inputs {list(names)}"
-                )
+                raise InvalidArgumentError(f"--input {text!r}: expected <name>=<value> with one of the inputs {names}")
+            # The path of a file may have the sign too.
+            if equals and datatypes[names[0]] != "BYTES" and not os.path.exists(text):
+                raise InvalidArgumentError(f"--input {text!r}: there is no input '{name}', expected '{names[0]}'")
             name, value = names[0], text
         if name in found:
             raise InvalidArgumentError(f"--input: the input '{name}' is given twice")
@@ -64,7 +76,7 @@ def _is_image(text: str) -> bool:
     return text.lower().endswith(SUFFIXES)
 
 
-def _value(text: str, name: str, config: Mapping[str, Any], scaling: str) -> Any:
+def _value(text: str, name: str, datatype: str, config: Mapping[str, Any], scaling: str) -> Any:
     import numpy as np
     import orjson
 
@@ -80,10 +92,24 @@ def _value(text: str, name: str, config: Mapping[str, Any], scaling: str) -> Any
             raise InvalidArgumentError(f"--input {text}: {error}") from None
     try:
         value = orjson.loads(text)
-    except orjson.JSONDecodeError:
+    except orjson.JSONDecodeError as error:
+        if datatype != "BYTES" and not _is_number(text):
+            raise InvalidArgumentError(
+                f"--input {text!r}: the input '{name}' is {datatype}, expected a number, JSON such as '[[1, 2]]', a "
+                f"file of numpy (x.npy) or an image (x.jpg); it is no JSON: {error}"
+            ) from None
         value = text
     # A single value stands for a tensor of one.
     return value if isinstance(value, list) else [value]
+
+
+def _is_number(text: str) -> bool:
+    """Whether it is a number that JSON has no form for, such as ``nan``."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _show(found: Any, save: Path | None) -> None:

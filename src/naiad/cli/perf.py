@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from naiad.cli.perf_errors import FAILED, refuse, unwritten
-from naiad.perf.options import PerfOptionError, parse_perf, usage, wants_help, wants_version
+from naiad.perf.options import EXIT_CODE, PerfOptionError, parse_perf, usage, wants_help, wants_version
 from naiad.version import __version__
 
 if TYPE_CHECKING:
@@ -82,18 +82,22 @@ def _measure(settings: PerfSettings, argv: Sequence[str]) -> tuple[PerfRun, int]
 
     progress = TextProgress(settings)
     run = PerfRun(settings, progress, argv)
+    failed = FAILED
     try:
         run.run()
     except PerfOptionError as error:
         run.failure = str(error).removeprefix("Error: ")
         return run, refuse(error)
-    except (TargetError, PerfInputError) as error:
+    except PerfInputError as error:
+        # What requests hold is a matter of the options and their files, not of the server.
+        run.failure, failed = str(error), EXIT_CODE
+    except TargetError as error:
         run.failure = str(error)
     progress.finish()
     problem = _write_files(run.report, run.settings)
     for text in filter(None, (run.failure, problem)):
         print(f"error: {text}", file=sys.stderr)
-    return run, FAILED if run.failure or problem else 0
+    return run, failed if run.failure or problem else 0
 
 
 def _write_files(report: Report, settings: PerfSettings) -> str:

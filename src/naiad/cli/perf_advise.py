@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from naiad.cli.perf_errors import FAILED, refuse, unwritten
-from naiad.perf.options import PerfOptionError, advise_usage, parse_advise, wants_help
+from naiad.perf.options import EXIT_CODE, PerfOptionError, advise_usage, parse_advise, wants_help
 
 if TYPE_CHECKING:
     from naiad.perf.advise.run import AdviseRun
@@ -46,7 +46,7 @@ def _advise(settings: AdviseSettings, argv: Sequence[str]) -> int:
     except (UnadvisableError, TargetError, PerfInputError, NotRestoredError) as error:
         for line in dict.fromkeys(filter(None, (run.failure, str(error)))):
             print(f"error: {line}", file=sys.stderr)
-        return FAILED
+        return EXIT_CODE if isinstance(error, PerfInputError) else FAILED
     return _show(run, settings)
 
 

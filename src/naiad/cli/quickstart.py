@@ -44,8 +44,11 @@ def _write(own: argparse.Namespace) -> None:
     print(f"\nServe them:       naiad serve {shlex.quote(shown)}\nTry more of them: {Path(shown) / README}")
 
 
-def _select(names: Sequence[str]) -> Selection:
+def _select(given: Sequence[str] | None) -> Selection:
     """The models to write. Those that were named have to be there; of all, some may be left out."""
+    names = given or ()
+    if given is not None and not names:
+        raise QuickstartError("--models names no model, expected names such as simple,add_sub")
     for name in names:
         if name not in MODELS:
             known = did_you_mean(name, MODELS) or "; naiad quickstart --list shows all"

@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
         if option in FLAGS:
             made.add_argument(option, action="store_true", help=text)
         else:
-            made.add_argument(option, type=_names, default=(), metavar="A,B", help=text)
+            made.add_argument(option, type=_names, metavar="A,B", help=text)
     return made
 
 

@@ -145,7 +145,8 @@ class GrpcExchange:
         while len(data) - at >= _HEAD:
             word, flags, stream = frames.frame_head.unpack_from(data, at)
             if word >> 8 > frames.DEFAULT_FRAME_BYTES or not (self._is_greeted or word & 255 == frames.SETTINGS):
-                raise ValueError(f"expected SETTINGS and frames of at most 16 KiB, got {data[at : at + 40]!r}")
+                hint = "; this port speaks HTTP/1.1, gRPC may have another" if data.startswith(b"HTTP/1") else ""
+                raise ValueError(f"expected SETTINGS and frames of at most 16 KiB, got {data[at : at + 40]!r}{hint}")
             self._is_greeted = True
             stop = at + _HEAD + (word >> 8)
             if stop > len(data):

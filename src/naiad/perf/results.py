@@ -223,6 +223,8 @@ class Report:
         is_decoupled: whether requests may have any number of responses.
         is_interrupted: whether the user stopped the run before its end.
         instances: how many instances of the model the server runs; 0 when it does not say.
+        usage_missing: why processor time and memory of the server are not known, where nobody asked for them; empty
+            where they are.
     """
 
     levels: list[LevelResult] = field(default_factory=list)
@@ -238,4 +240,5 @@ class Report:
     is_decoupled: bool = False
     is_interrupted: bool = False
     instances: int = 0
+    usage_missing: str = ""
     records: list[RequestRecord] = field(default_factory=list)

@@ -20,7 +20,7 @@ from naiad.perf.options import complete_settings
 from naiad.perf.placement import in_regions
 from naiad.perf.progress import Progress
 from naiad.perf.report.machine import machine_fingerprint
-from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Report, RequestRecord
+from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Report, RequestRecord, Window
 from naiad.perf.settings import MeasureSettings, PerfSettings
 from naiad.perf.steps import ModelDescription
 from naiad.perf.target.metrics import MetricsTarget, find_metrics
@@ -136,8 +136,10 @@ class PerfRun:
         if not settings.collect_metrics or settings.server_pid is not None:
             return None, ""
         found, why = find_metrics(settings.metrics_url, model.name)
-        is_asked = bool({"collect-metrics", "metrics-url"} & self.settings.given)
-        return found, why if is_asked else ""
+        if {"collect-metrics", "metrics-url"} & self.settings.given:
+            return found, why
+        self.report.usage_missing = why
+        return found, ""
 
     def _measure(
         self, crew: Crew, factory: LoadFactory, target: PerfTarget, metrics: MetricsTarget | None, note: str
@@ -191,11 +193,22 @@ class PerfRun:
         return result, records
 
 
+def _why_failing(last: Window) -> str:
+    """Why a level with successes ended early: its last window has none; empty if it has."""
+    if last.requests or not last.errors:
+        return ""
+    (kind, cause), count = last.errors.most_common(1)[0]
+    return (
+        f"the server answers nothing but errors any more: all {last.errors.total()} requests of the last window "
+        f"failed, {count} of them with {kind}: {cause}"
+    )
+
+
 def _why_empty(result: LevelResult, settings: MeasureSettings, *, is_stopped: bool) -> str:
-    """Why a level has no success; empty if it has one, or if the user ended it."""
+    """Why a level, or its last window, has no success; empty if it has one, or if the user ended it."""
     merged = result.merged
     if merged.requests:
-        return ""
+        return "" if is_stopped else _why_failing(result.windows[-1])
     if merged.errors:
         (kind, cause), count = merged.errors.most_common(1)[0]
         return f"all {merged.errors.total()} requests failed, {count} of them with {kind}: {cause}"

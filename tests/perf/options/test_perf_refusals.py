@@ -359,6 +359,19 @@ def test_an_address_is_one_word() -> None:
     assert problems("-mx", "-u", "") == problems("-mx", "-u", "my host:8000") == [text]
 
 
+@pytest.mark.parametrize(
+    ("address", "port"), [("a:0", 0), ("a:65536", 65536), ("https://a:70000/x", 70000), ("[::1]:0", 0)]
+)
+def test_a_port_is_one_of_tcp(address: str, port: int) -> None:
+    text = f"Error: Failed to parse -u. The port of '{address}' is {port}, expected one from 1 to 65535."
+    assert problems("-mx", "-u", address) == [text]
+
+
+@pytest.mark.parametrize("address", ["a:65535", "a:1/path", "::1", "fe80::0", "[::1]:8000", "grpcs://a"])
+def test_addresses_that_are_taken(address: str) -> None:
+    assert parse_perf(["-mx", "-u", address], {}).target.url == address
+
+
 def test_a_wrong_variable_is_named() -> None:
     assert problems("-mx", NAIAD_PERF_MAX_TRIALS="many") == [
         "Error: Failed to parse NAIAD_PERF_MAX_TRIALS. Invalid value provided: many"

@@ -46,6 +46,15 @@ def test_a_block() -> None:
     ]
 
 
+def test_windows_of_a_second_or_less_show_the_last_one() -> None:
+    short = busy_state(second=None, rates=[], window_limit=1, window_s=0.0)
+    assert render(short)[1:] == [
+        "Concurrency: 4 (2 of 5)  window 1 of 1",
+        "  last window: 50 inferences/s, average latency 250 µs",
+        "  stability: 1 of 3 windows",
+    ]
+
+
 def test_a_block_before_and_without_figures() -> None:
     assert render(LiveState(model="simple")) == ["simple"]
     assert render(LiveState(model="simple", waited_s=95.4)) == [

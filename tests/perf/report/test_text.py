@@ -184,6 +184,12 @@ def test_sequences_and_late_requests() -> None:
     assert text.startswith(golden("late_requests"))
 
 
+def test_the_rate_of_sends_is_that_of_requests() -> None:
+    text = shown(level(100, window(LATENCIES, 2, sent=100, delayed=30), LoadMode.REQUEST_RATE, batch_size=8))
+    assert "    Avg send request rate: 50.00 infer/sec\n" in text
+    assert "    Throughput: 400 infer/sec\n" in text
+
+
 def test_one_late_request_of_a_hundred_is_no_warning() -> None:
     assert "WARNING" not in shown(level(1000, window(LATENCIES, delayed=1), LoadMode.REQUEST_RATE))
 
@@ -473,6 +479,7 @@ def test_conclusions() -> None:
         level(4, window(LATENCIES, 0.5), unstable_reason="the latency varies"),
         warmup_ns=95_400_000_000,
         is_interrupted=True,
+        usage_missing="there is no page",
     )
     text = report_text(found, PerfSettings()).partition("Conclusions:\n")[2].partition("\n\n")[0]
     assert text.splitlines() == [
@@ -480,6 +487,7 @@ def test_conclusions() -> None:
         "  Most inferences: 100 a second at Concurrency: 2, p99 298 usec; Concurrency: 4 had 200, but was unstable",
         "  Unstable: Concurrency: 4; longer windows (--measurement-interval) settle more",
         "  The client was the bottleneck: Concurrency: 2; the server can do more than these figures",
+        "  Server CPU and memory: not known, there is no page; use --metrics-url or --server-pid",
         "  The run was interrupted: levels are missing",
     ]
 

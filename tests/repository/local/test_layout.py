@@ -173,10 +173,15 @@ def test_single_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("gone.onnx", "does not exist"), ("net.onn", r"did you mean '\.onnx'"), ("net", "has the suffix ''")],
+    [
+        ("gone.onnx", "does not exist"),
+        ("net.onn", r"did you mean '\.onnx'"),
+        ("net", "has the suffix ''"),
+        ("config.pbtxt", "is a configuration"),
+    ],
 )
 def test_single_file_of_no_known_kind(name: str, words: str, tmp_path: Path) -> None:
-    make(tmp_path, "net.onn", "net")
+    make(tmp_path, "net.onn", "net", "config.pbtxt")
     with pytest.raises(ModelLoadError, match=words):
         single_file(tmp_path / name)
 

@@ -242,6 +242,11 @@ class LevelRun:
             result.unstable_reason = self._unstable_reason()
         if self._limit_ms:
             result.is_within_limit = latency_of(result.merged, settings.percentile) / 1e6 <= self._limit_ms
+        if result.merged.server is None and self._observer.is_behind:
+            result.notes.append(
+                "the server's counts are missing: it did not answer the request for its statistics before the next "
+                "window ended; use a longer --measurement-interval"
+            )
         if self._loop.failure:
             result.notes.append(self._loop.failure)
         elif self._load.in_flight > 0:

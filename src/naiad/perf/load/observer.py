@@ -102,6 +102,7 @@ class Observer:
         self._interval_ns = settings.metrics_interval_ms * 1_000_000
         self._next_ns = 0
         self._marked = 0
+        self._unanswered_marks = 0
         self._target = target
         self._statistics: SideQuestion | None = None
         request = target.statistics_request()
@@ -120,9 +121,12 @@ class Observer:
     def mark(self) -> None:
         """Note the server's counts, which tell the windows apart; ``finish`` says what was between."""
         self._marks.append((clock(), None))
-        if self._statistics is not None and not self._statistics.is_waiting:
-            self._marked = len(self._marks) - 1
-            self._statistics.query()
+        if self._statistics is not None:
+            if self._statistics.is_waiting:
+                self._unanswered_marks += 1
+            else:
+                self._marked = len(self._marks) - 1
+                self._statistics.query()
         self.look()
 
     def look(self) -> None:
@@ -134,6 +138,11 @@ class Observer:
                 self._samples.append(sample)
         elif self._metrics is not None:
             self._metrics.query()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the server did not tell its counts in time at the end of a window."""
+        return self._unanswered_marks > 0 or (self._statistics is not None and self._statistics.is_unanswered)
 
     def pump(self, now_ns: int) -> int:
         """Look when it is time; returns when to be called again."""

@@ -30,9 +30,16 @@ def _dims(parts: list[str]) -> tuple[int, ...]:
     return dims
 
 
+_PORT: Final = re.compile(r"(?:\w+://)?(?:[^:/\[\]]*|\[[^\]]*\]):([0-9]+)(?:/|$)")
+"""The port of an address; one of IPv6 has brackets where a port follows it."""
+
+
 def _address(text: str) -> str:
     if not text or re.search(r"[\s\0]", text):
         raise ValueError("The value must be the address of a server, such as localhost:8000.")
+    port = _PORT.match(text)
+    if port and not 0 < int(port[1]) < 65536:
+        raise ValueError(f"The port of '{text}' is {port[1]}, expected one from 1 to 65535.")
     return text
 
 

@@ -60,6 +60,8 @@ def conclusions(report: Report) -> list[str]:
         names = level_names(limited)
         lines.append(f"The client was the bottleneck: {names}; the server can do more than these figures")
     lines += filter(None, (batching_text(report.levels), instances_text(report.levels, report.instances)))
+    if report.usage_missing and report.levels:
+        lines.append(f"Server CPU and memory: not known, {report.usage_missing}; use --metrics-url or --server-pid")
     return lines + (["The run was interrupted: levels are missing"] if report.is_interrupted else [])
 
 

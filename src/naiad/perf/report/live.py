@@ -221,7 +221,11 @@ def _place(state: LiveState) -> str:
         return ""
     count = f" ({state.level_number} of {state.level_count})" if state.level_count > 1 else ""
     limit = f" of {state.window_limit}" if state.window_limit else ""
-    text = f"{level_name(state.level)}{count}  window {len(state.windows) + 1}{limit}"
+    number = len(state.windows) + 1
+    if state.window_limit:
+        # Behind the last window only the requests in flight are waited for.
+        number = min(number, state.window_limit)
+    text = f"{level_name(state.level)}{count}  window {number}{limit}"
     if not state.window_s:
         return text
     part = min(state.passed_s / state.window_s, 1.0)
@@ -232,7 +236,7 @@ def _place(state: LiveState) -> str:
 def _now(state: LiveState) -> list[str]:
     second = state.second
     if second is None:
-        return []
+        return _last_window(state)
     times = {"p50": second.p50_us, "p95": second.p95_us, "p99": second.p99_us}
     latency = (
         "  ".join(f"{name} {duration_text(us)}" for name, us in times.items()) if second.requests else "no response"
@@ -240,6 +244,16 @@ def _now(state: LiveState) -> list[str]:
     rate = f"{second.requests * state.batch_size:,} inferences/s"
     lines = [f"  {rate}  {_spark(state.rates)}", f"  latency {latency}"]
     return [*lines, f"  {state.errors:,} errors so far"] if state.errors else lines
+
+
+def _last_window(state: LiveState) -> list[str]:
+    """Windows of a second or less have no figures while they last: those of the last one are shown."""
+    if not state.windows:
+        return []
+    window = state.windows[-1]
+    rate = six_digits(window.request_rate * state.batch_size)
+    latency = duration_text(stabilizing_ns(window, state.percentile) / 1e3)
+    return [f"  last window: {rate} inferences/s, {_measure(state)} {latency}"]
 
 
 def _spark(values: Sequence[float]) -> str:

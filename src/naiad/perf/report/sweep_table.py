@@ -46,7 +46,8 @@ def sweep_table(runs: Sequence[SweepRun]) -> str:
 
 def point_words(settings: PerfSettings) -> str:
     """What a run of the sweep measures, in words."""
-    return f"shape {shape_words(settings)}, batch size {settings.input.batch_size}"
+    shape = f"shape {shape_words(settings)}" if settings.input.shapes else "the model's shape"
+    return f"{shape}, batch size {settings.input.batch_size}"
 
 
 def shape_words(settings: PerfSettings) -> str:

@@ -158,7 +158,8 @@ def _delay_lines(result: LevelResult) -> list[str]:
     late = 100 * window.delayed / window.requests if window.requests else 0.0
     if late <= _DELAYED_PERCENT:
         return []
-    sent = _per_second(window.sent, window) * result.batch_size
+    # Requests, as the rate that was asked for is, although the reference's unit says inferences.
+    sent = _per_second(window.sent, window)
     return [
         f"Avg send request rate: {sent:.2f} infer/sec",
         "[WARNING] Perf Analyzer was not able to keep up with the desired request rate. "

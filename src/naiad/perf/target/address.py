@@ -6,12 +6,14 @@ import os
 import socket
 import ssl
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from naiad.perf.target.protocol import TargetError
 
 CONNECT_S = 10.0
 """The longest wait for a connection, in seconds."""
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+"""What OpenSSL calls bytes that are no record of TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ def cause_of(error: OSError, within_s: float = CONNECT_S) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the server's certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
-        return f"TLS failed: {error.reason or error}"
+        hint = ": the server sent what is no TLS" if error.reason in _NO_TLS else ""
+        return f"TLS failed: {error.reason or error}{hint}"
     if isinstance(error, TimeoutError):
         return f"no answer within {within_s:g} s"
     return str(os.strerror(error.errno) if error.errno else error)

@@ -206,6 +206,9 @@ class GrpcClientConnection(SocketChannel):
         self._since = before
         try:
             self._take(data, clock())
+            if not self.is_open and self._received.startswith(b"HTTP/1"):
+                # As a frame it would be 4 MiB long, and never be whole.
+                self._lost("the server answered in HTTP/1.1, expected gRPC over HTTP/2, which may have another port")
         except (frames.Http2ConnectionError, HPACKError, struct.error) as error:
             self._lost(f"bad frames of HTTP/2: {error}")
         if self._is_due_to_flush:

@@ -121,7 +121,9 @@ def single_file(path: Path) -> ModelSource:
     """
     if not path.exists():
         raise ModelLoadError(f"'{path}' does not exist, expected a model file")
-    suffixes = [Path(form.filename).suffix for form in FORMATS if form.backend in known()]
+    suffixes = list(dict.fromkeys(Path(form.filename).suffix for form in FORMATS if form.backend in known()))
+    if path.suffix == ".pbtxt":
+        raise ModelLoadError(f"'{path}' is a configuration, expected a model file or the folder of the model")
     if format_by_suffix(path.name) is None:
         hint = did_you_mean(path.suffix, suffixes)
         raise ModelLoadError(
