@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from naiad.backends.registry import BACKENDS, BackendEntry
+from naiad.backends.torch.flat_instance import FlatInstance, FlatPlan
 from naiad.request import RequestOptions
-from naiad.tensor.device_tensor import transfers
+from naiad.tensor.device_tensor import DeviceTensor, transfers
 from support import onnx_models, torch_models
 from support.explicit_manager import House, play
 from support.loaded_models import Caller
@@ -203,3 +204,16 @@ def test_a_request_that_leaves_the_compiled_plan_gets_its_tensors_by_a_copy(tmp_
         assert handled_since(before) == {"resident": 0, "copied": 1}
 
     play(tmp_path, scenario)
+
+
+def test_exported_programs_take_and_leave_tensors_on_the_device() -> None:
+    plan = FlatPlan(("x",), {"y": 0}, frozenset(), False, False, None, True)
+    instance = FlatInstance(lambda given: [given[0] * 2], plan, "cpu:0")
+    first = instance.execute_on_device({"x": np.ones((2, 3), np.float32)}, ("y",), frozenset({"y"}))["y"]
+    second = instance.execute_on_device({"x": first}, ("y",), frozenset({"y"}))["y"]
+    before = transfers.counts()
+    joined = instance.join([tensor for tensor in (first, second) if isinstance(tensor, DeviceTensor)])
+    assert (joined.device, joined.shape, joined.dtype, joined.nbytes) == ((1, 0), (4, 3), np.float32, 48)
+    assert handled_since(before) == {"resident": 0, "copied": 0}
+    assert np.asarray(joined[1:3]).tolist() == [[2, 2, 2], [4, 4, 4]]
+    assert handled_since(before) == {"resident": 0, "copied": 1}
