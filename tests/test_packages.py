@@ -47,7 +47,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "scheduling.traffic": (),
     "scheduling.tuning": ("telemetry.metrics",),
     "cache": ("config.spec", "options", "request", "telemetry.metrics", "tensor"),
-    "backend_api": ("config.spec", "processes", "request"),
+    "backend_api": ("config.spec", "processes", "request", "tensor"),
     "execution.model_directory": ("config.spec", "request", "tensor"),
     "execution.batching": ("config", "request", "scheduling.batcher", "shared_memory", "tensor", "worker.ipc"),
     "execution.instances": ("backend_api", "config.spec", "execution.batching", "request", "tensor", "worker.ipc"),
@@ -177,7 +177,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "frontends.metrics": (
         *("config.spec", "engine", "frontends.http.server", "gpus", "lifecycle.memory", "lifecycle.tuning"),
-        *("telemetry.metrics", "wire.http1"),
+        *("telemetry.metrics", "tensor", "wire.http1"),
     ),
     "server": (
         *("backend_api", "cache", "config", "engine", "execution.model", "frontends", "gpus", "lifecycle"),

@@ -59,8 +59,12 @@ class RequestOptions:
         correlation_id: the sequence that it belongs to; 0 or "" for none.
         regions: its inputs and outputs in regions of clients; None for none. Requests with and without regions never
             run in one batch: their ``shape_key`` differs.
+        resident: the outputs that may stay on a device, as ``DeviceTensor``; inputs may be such tensors too. None for
+            neither.
     """
 
+    # None for all but ``DeviceOptions``; here it takes no room and no time.
+    resident: ClassVar[frozenset[str] | None] = None
     # No equality of its own: caches use the identity, which costs no comparison.
     __slots__ = (
         "correlation_id",
@@ -95,6 +99,17 @@ class RequestOptions:
         self.timeout_us = timeout_us
         self.flags = flags
         self.correlation_id = correlation_id
+
+
+class DeviceOptions(RequestOptions):
+    """The options of a request of an ensemble to a member whose tensors may stay on its device."""
+
+    __slots__ = ("resident",)
+
+    def __init__(self, options: RequestOptions, resident: frozenset[str]) -> None:
+        for name in RequestOptions.__slots__:
+            setattr(self, name, getattr(options, name))
+        self.resident: frozenset[str] = resident  # type: ignore[misc]
 
 
 class RequestTrace(Protocol):

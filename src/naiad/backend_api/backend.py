@@ -17,6 +17,7 @@ import numpy as np
 from naiad.backend_api.host_policy import NO_POLICIES, HostPolicies
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
 from naiad.processes.affinity import ANYWHERE, Affinity
+from naiad.tensor.device_tensor import Device, DeviceTensor
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 """Tensors by name. BYTES tensors are object arrays whose elements are ``bytes``."""
@@ -76,10 +77,15 @@ class WorkerSpec:
 class Instance(ABC):
     """One executable copy of a model. ``execute`` is called by one thread only, never twice at a time.
 
-    ``takes_packed``: large tensors of BYTES may be ``PackedStrings``, which it does not look into.
+    Attributes:
+        takes_packed: large tensors of BYTES may be ``PackedStrings``, which it does not look into.
+        device: where ``execute_on_device`` runs; None for an instance without it.
+        cuts_rows: its tensors on the device can be cut into rows, and ``join`` puts them together.
     """
 
     takes_packed: ClassVar[bool] = False
+    device: Device | None = None
+    cuts_rows: ClassVar[bool] = False
 
     @abstractmethod
     def execute(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:
@@ -96,6 +102,19 @@ class Instance(ABC):
         Raises:
             BackendError: the model failed; the text is the framework's own.
         """
+
+    def execute_on_device(self, inputs: Arrays, outputs: Sequence[str], resident: frozenset[str]) -> Arrays:
+        """As ``execute``; inputs may be ``DeviceTensor`` objects on ``device``, and so may the outputs ``resident``.
+
+        When it returns, these outputs are complete and the inputs have been read.
+        """
+        raise NotImplementedError
+
+    def join(self, tensors: Sequence[DeviceTensor]) -> DeviceTensor:
+        """Tensors on ``device`` that differ in their first dimension only, one behind the other, without a copy to the
+        processor's memory. For an instance with ``cuts_rows``.
+        """
+        raise NotImplementedError
 
     def close(self) -> None:
         """Release the instance's resources. Called once, in the instance's own thread."""

@@ -20,6 +20,7 @@ from naiad.backends.onnx.accelerators import (
     read_accelerations,
     with_defaults,
 )
+from naiad.backends.onnx.device_instance import DeviceOnnxInstance
 from naiad.backends.onnx.instance import AdaptingInstance, BFloat16Instance, OnnxInstance, supports_bfloat16
 from naiad.backends.onnx.session import SessionSettings, create_session, model_file, read_settings, run_options
 from naiad.backends.onnx.signature import read_signature
@@ -29,6 +30,7 @@ from naiad.backends.shared.signature import check_signature
 from naiad.config.freeze import accelerators, graph_level, instance_group, parameters
 from naiad.config.spec import InstanceGroupSpec
 from naiad.errors import BackendUnavailableError, ModelLoadError
+from naiad.tensor.device_tensor import CUDA, Device
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -131,7 +133,10 @@ class OnnxRuntimeBackend(Backend):
         bfloat16 = _named(tensors, "BF16")
         # Most models are numeric: their instance looks at no tensor.
         if not (strings or bfloat16 or self._scalars):
-            return OnnxInstance(session, options)
+            if place.gpu is None:
+                return OnnxInstance(session, options)
+            dtypes = {name: tensor.dtype.numpy for name, tensor in spec.outputs.items()}
+            return DeviceOnnxInstance(session, options, Device(CUDA, place.gpu), dtypes)
         adapting = AdaptingInstance(session, options, strings, self._scalars)
         return BFloat16Instance(session, options, bfloat16, adapting) if bfloat16 else adapting
 

@@ -32,7 +32,7 @@ class OnnxInstance(Instance):
         try:
             return dict(zip(outputs, self._run(outputs, inputs, self._options), strict=True))
         except Exception as error:
-            raise _failure(error) from error
+            raise failure(error) from error
 
     def close(self) -> None:
         """Release the session."""
@@ -87,7 +87,7 @@ class BFloat16Instance(Instance):
             results = self._session.run_with_ort_values(outputs, values, self._options)
             arrays = {name: self._array(name, value) for name, value in zip(outputs, results, strict=True)}
         except Exception as error:
-            raise _failure(error) from error
+            raise failure(error) from error
         return {name: self._plain._from_model(name, array) for name, array in arrays.items()}
 
     def close(self) -> None:
@@ -125,5 +125,6 @@ def supports_bfloat16() -> bool:
     return hasattr(onnxruntime.OrtValue, "ortvalue_from_numpy_with_onnx_type")
 
 
-def _failure(error: Exception) -> BackendError:
+def failure(error: Exception) -> BackendError:
+    """The error of a run that failed, with ONNX Runtime's text."""
     return BackendError(f"onnxruntime: {str(error).strip() or type(error).__name__}")

@@ -6,14 +6,17 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from naiad.backend_api.backend import Arrays, Instance
+from naiad.backends.torch.on_device import dlpack_device, joined, resident_tensor, synchronise, to_device
 from naiad.backends.torch.tensors import to_array, to_tensor
 from naiad.errors import BackendError, InvalidArgumentError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import numpy as np
+    from naiad.tensor.device_tensor import DeviceTensor
 
 _REFUSED = "Guard failed: "
 
@@ -44,6 +47,8 @@ class FlatPlan:
 class FlatInstance(Instance):
     """One program on one device; ``device`` is None for the processor."""
 
+    cuts_rows = True
+
     def __init__(self, run: Callable[[list[Any]], Sequence[Any]], plan: FlatPlan, device: str | None) -> None:
         import torch
 
@@ -51,6 +56,7 @@ class FlatInstance(Instance):
         self._run = run
         self._plan = plan
         self._device = device
+        self.device = None if device is None else dlpack_device(torch, device)
 
     def execute(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:
         """The wanted outputs.
@@ -59,16 +65,31 @@ class FlatInstance(Instance):
             BackendError: the program failed, with its own words.
             InvalidArgumentError: it does not take inputs of these shapes.
         """
+        returned = self._returned(inputs)
+        return {name: self._result(name, returned) for name in outputs}
+
+    def execute_on_device(self, inputs: Arrays, outputs: Sequence[str], resident: frozenset[str]) -> Arrays:
+        """As ``Instance.execute_on_device``; errors as ``execute``."""
+        returned = self._returned(inputs)
+        result: dict[str, Any] = {
+            name: self._keep(name, returned) if name in resident else self._result(name, returned) for name in outputs
+        }
+        synchronise(self._torch, self._device)
+        return result
+
+    def join(self, tensors: Sequence[DeviceTensor]) -> DeviceTensor:
+        return joined(self._torch, tensors)
+
+    def _returned(self, inputs: Arrays) -> Sequence[Any]:
         plan = self._plan
         try:
             tensors = [self._argument(name, inputs[name]) for name in plan.inputs]
             with self._torch.inference_mode() if plan.inference_mode else nullcontext():
                 if plan.guard is not None:
                     plan.guard(*tensors)
-                returned = self._run(tensors)
+                return self._run(tensors)
         except Exception as error:
             raise self._failure(error, inputs) from error
-        return {name: self._result(name, returned) for name in outputs}
 
     def close(self) -> None:
         """Release the program."""
@@ -76,10 +97,21 @@ class FlatInstance(Instance):
 
     def _argument(self, name: str, array: np.ndarray[Any, Any]) -> Any:
         plan = self._plan
-        if name in plan.scalars and array.size == 1:
-            array = array.reshape(())
-        tensor = to_tensor(self._torch, array, plan.copies_inputs)
-        return tensor if self._device is None else tensor.to(self._device)
+        if name in plan.scalars:
+            array = np.asarray(array)
+            array = array.reshape(()) if array.size == 1 else array
+        if self._device is None:
+            return to_tensor(self._torch, array, plan.copies_inputs)
+        return to_device(self._torch, array, plan.copies_inputs, self._device)
+
+    def _keep(self, name: str, returned: Sequence[Any]) -> DeviceTensor | np.ndarray[Any, Any]:
+        """An output that stays on the device, where it is there."""
+        place, torch = self._plan.outputs[name], self._torch
+        value = returned[place] if place < len(returned) else None
+        is_there = isinstance(value, torch.Tensor) and dlpack_device(torch, value.device) == self.device
+        if not is_there or name in self._plan.scalars:
+            return self._result(name, returned)
+        return resident_tensor(torch, value, self._plan.copies_outputs)
 
     def _result(self, name: str, returned: Sequence[Any]) -> np.ndarray[Any, Any]:
         place = self._plan.outputs[name]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from naiad.backend_api.backend import Arrays, Instance
 from naiad.backends.shared.bytes_io import decode_list, encode_list
+from naiad.backends.torch.on_device import dlpack_device, joined, resident_tensor, synchronise, to_device
 from naiad.backends.torch.session import MemoryEffects, failure_text
 from naiad.backends.torch.tensors import to_array, to_tensor
 from naiad.errors import BackendError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from naiad.backends.torch.signature import Argument
+    from naiad.tensor.device_tensor import DeviceTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class CallPlan:
 class TorchInstance(Instance):
     """The call of one module on one device; ``device`` is None for the processor."""
 
+    cuts_rows = True
+
     def __init__(self, forward: Callable[..., Any], plan: CallPlan, device: str | None) -> None:
         import torch
 
@@ -52,6 +56,7 @@ class TorchInstance(Instance):
         self._forward = forward
         self._plan = plan
         self._device = device
+        self.device = None if device is None else dlpack_device(torch, device)
         self._names = tuple(name for name, _ in plan.arguments)
 
     def execute(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:
@@ -61,20 +66,34 @@ class TorchInstance(Instance):
             BackendError: forward failed, with its last words, or returned something else than configured.
             InvalidArgumentError: a BYTES element is not UTF-8.
         """
-        args, kwargs = self._arguments(inputs)
-        try:
-            returned = self._call(args, kwargs)
-        except Exception as error:
-            raise BackendError(f"torch: {failure_text(error)}") from error
-        result = self._results(returned, outputs)
+        result = self._results(self._returned(inputs), outputs, self._result)
         # When the results have left the device.
         if self._plan.clean_cache and self._device is not None:
             self._torch.cuda.empty_cache()
         return result
 
+    def execute_on_device(self, inputs: Arrays, outputs: Sequence[str], resident: frozenset[str]) -> Arrays:
+        """As ``Instance.execute_on_device``; errors as ``execute``."""
+        returned = self._returned(inputs)
+        result = self._results(
+            returned, outputs, lambda name, v: self._keep(name, v) if name in resident else self._result(name, v)
+        )
+        synchronise(self._torch, self._device)
+        return result
+
+    def join(self, tensors: Sequence[DeviceTensor]) -> DeviceTensor:
+        return joined(self._torch, tensors)
+
     def close(self) -> None:
         """Release the module."""
         del self._forward
+
+    def _returned(self, inputs: Arrays) -> Any:
+        args, kwargs = self._arguments(inputs)
+        try:
+            return self._call(args, kwargs)
+        except Exception as error:
+            raise BackendError(f"torch: {failure_text(error)}") from error
 
     def _call(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
         plan = self._plan
@@ -108,16 +127,18 @@ class TorchInstance(Instance):
     def _argument(self, name: str, array: np.ndarray[Any, Any]) -> Any:
         if name in self._plan.strings:
             return decode_list(array, name)
-        tensor = to_tensor(self._torch, array, self._plan.effects.writes_inputs)
-        return tensor if self._device is None else tensor.to(self._device)
+        writes = self._plan.effects.writes_inputs
+        if self._device is None:
+            return to_tensor(self._torch, array, writes)
+        return to_device(self._torch, array, writes, self._device)
 
-    def _results(self, returned: Any, outputs: Sequence[str]) -> Arrays:
+    def _results(self, returned: Any, outputs: Sequence[str], result: Callable[[str, Any], Any]) -> Arrays:
         if isinstance(returned, dict):
-            return {name: self._result(name, _by_key(returned, name)) for name in outputs}
+            return {name: result(name, _by_key(returned, name)) for name in outputs}
         values = self._sequence(returned)
         places = self._plan.places
         try:
-            return {name: self._result(name, values[places[name]]) for name in outputs}
+            return {name: result(name, values[places[name]]) for name in outputs}
         except IndexError:
             raise BackendError(
                 f"torch: forward returned {len(values)} value(s), the configuration expects the outputs "
@@ -145,6 +166,12 @@ class TorchInstance(Instance):
             raise BackendError(
                 f"torch: output '{name}' ({value.dtype}, {value.layout}) is no array: {error}"
             ) from error
+
+    def _keep(self, name: str, value: Any) -> DeviceTensor | np.ndarray[Any, Any]:
+        """An output that stays on the device, where it is there."""
+        if not isinstance(value, self._torch.Tensor) or dlpack_device(self._torch, value.device) != self.device:
+            return self._result(name, value)
+        return resident_tensor(self._torch, value, self._plan.effects.returns_state)
 
     def _string_result(self, name: str, value: Any) -> np.ndarray[Any, Any]:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):

@@ -21,6 +21,9 @@ SMALL_BYTES: Final = 1 << 16
 def is_small(batch: Batch) -> bool:
     """Whether gathering the batch costs less than waking a thread for it does."""
     first = batch.requests[0]
+    if first.options.resident is not None:
+        # Tensors on a device are put together there, by the instance.
+        return False
     # The first request stands for all: requests of a batch have equal shapes per row.
     size = sum([array.nbytes for array in first.inputs.values()])
     return size * batch.rows <= SMALL_BYTES * first.options.rows

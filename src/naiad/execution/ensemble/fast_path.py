@@ -35,6 +35,8 @@ class PlanNode:
         outputs: for each the name in the model and the number of the tensor.
         followers: the nodes that read an output of this one.
         waits: how many nodes write its inputs.
+        resident: the outputs that stay on the device of the model, by their names there; None for a node whose inputs
+            and outputs are all in the processor's memory.
         dtype, shape, options: of the last request with one input, whose tensor went to the model without a reshape. A
             request like it needs no schema.
     """
@@ -46,6 +48,7 @@ class PlanNode:
         "name",
         "options",
         "outputs",
+        "resident",
         "shape",
         "target",
         "task",
@@ -62,6 +65,7 @@ class PlanNode:
         self.outputs = step.outputs
         self.followers: tuple[PlanNode, ...] = ()
         self.waits = 0
+        self.resident: frozenset[str] | None = None
         self.dtype: object = _UNKNOWN
         self.shape: tuple[int, ...] = ()
         self.options = _NO_OPTIONS

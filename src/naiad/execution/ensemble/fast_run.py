@@ -18,7 +18,7 @@ from naiad.execution.ensemble.run import EnsembleRun
 from naiad.execution.ensemble.step_request import MemberRequest
 from naiad.execution.ensemble.tracing import RunTrace
 from naiad.execution.model.cache import ModelCache
-from naiad.request import Array, InferRequest, RequestOptions, memory_of
+from naiad.request import Array, DeviceOptions, InferRequest, RequestOptions, memory_of
 
 if TYPE_CHECKING:
     from naiad.execution.model.interface import ServingModel
@@ -207,6 +207,8 @@ class FastRun:
         """The options of the request of a step, and its inputs; errors as ``Members.schema``."""
         values, request = self._values, self.request
         options, shapes = self.members.schema(node.task.step, values, request.options, request.id)
+        if node.resident is not None:
+            options = DeviceOptions(options, node.resident)
         inputs = {name: values[tensor] for name, tensor in node.inputs}
         if node.name and not shapes:
             node.remember(values[node.tensor], options)

@@ -14,6 +14,7 @@ from naiad.bounded_dict import BoundedDict
 from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.errors import BackendError, InvalidArgumentError
 from naiad.execution.batching.reshape import as_clients_get
+from naiad.execution.ensemble.device_plan import leave_on_devices
 from naiad.execution.ensemble.fast_path import CompiledPlan, compile_plan
 from naiad.execution.ensemble.labels import follow
 from naiad.execution.model.interface import ServingModel
@@ -166,7 +167,10 @@ class Members:
         found = self._plans.get(key)
         if found is None:
             plan = Plan(self.graph, request.options.outputs, inputs)
-            found = self._plans[key] = CachedPlan(plan, compile_plan(plan, self.spec, self.targets))
+            compiled = compile_plan(plan, self.spec, self.targets)
+            if compiled is not None:
+                leave_on_devices(compiled)
+            found = self._plans[key] = CachedPlan(plan, compiled)
         return found
 
     def schema(

@@ -58,6 +58,7 @@ class EnsembleModel:
     """
 
     regions_from = NO_REGIONS
+    device = None
 
     def __init__(
         self,

@@ -38,6 +38,7 @@ from naiad.request import (
 from naiad.scheduling.ensemble.graph import EnsembleStep
 from naiad.scheduling.ensemble.plan import Plan
 from naiad.scheduling.ensemble.progress import MISSING, Absent, EnsembleProgress, Task
+from naiad.tensor.device_tensor import on_host
 
 logger = logging.getLogger("naiad")
 
@@ -59,9 +60,9 @@ class EnsembleRun:
     """
 
     __slots__ = (
-        "_flow", "_has_sent", "_is_busy", "_model", "_parameters", "_plan", "_progress", "_size", "_tasks", "cache",
-        "infer_ns",
-        "input_ns", "is_over", "members", "output_ns", "request", "start_ns", "steps", "trace",
+        "_flow", "_has_sent", "_has_taken_over", "_is_busy", "_model", "_parameters", "_plan", "_progress", "_size",
+        "_tasks", "cache", "infer_ns", "input_ns", "is_over", "members", "output_ns", "request", "start_ns", "steps",
+        "trace",
     )  # fmt: skip
 
     def __init__(
@@ -79,7 +80,7 @@ class EnsembleRun:
         self._size = 0
         self._parameters: Parameters | None = None
         self.steps: set[MemberRequest] = set()
-        self.is_over = self._has_sent = False
+        self.is_over = self._has_sent = self._has_taken_over = False
         self.trace: RunTrace | None = None
         self.start_ns = self.input_ns = self.infer_ns = self.output_ns = 0
 
@@ -108,6 +109,7 @@ class EnsembleRun:
             steps: the requests that run. Steps that could run beside them start with the next call of
                 ``step_responded`` or ``proceed``.
         """
+        self._has_taken_over = True
         progress = self._progress
         ready = {task.step.index: task for task in progress.begin(inputs)}
         for step, outputs in completed:
@@ -172,6 +174,13 @@ class EnsembleRun:
             self.does_not_fit(step, error)
             return
         inputs = {name: values[tensor] for name, tensor, _ in step.inputs if values[tensor].__class__ is not Absent}
+        if self._has_taken_over:
+            # A ``FastRun`` may have left tensors on a device.
+            try:
+                inputs = on_host(inputs)
+            except Exception as error:
+                self._fail(in_step(self._model.name, step, self._known(error)))
+                return
         for name, shape in shapes.items():
             inputs[name] = inputs[name].reshape(shape)
         request = MemberRequest(self, task, members.targets[step.index], options, inputs)
@@ -196,6 +205,8 @@ class EnsembleRun:
                 if target is request.target:
                     raise
                 request.target = target
+                # It need not be on the device of the one before.
+                request.inputs = on_host(request.inputs)
                 target.submit(request)
         except Exception as error:
             self._was_refused(request, error)

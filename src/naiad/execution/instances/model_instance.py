@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 
 from naiad.execution.batching.batch import Batch
 from naiad.request import InferRequest
+from naiad.tensor.device_tensor import Device
 
 NO_REGIONS: Final = 1 << 63
 """As a least size in bytes: no tensor may be a ``RegionTensor``, however large it is."""
@@ -24,6 +25,7 @@ class ModelInstance(ABC):
 
     Attributes:
         name: of the instance, for threads, processes and the log.
+        device: where it takes tensors of other models, and leaves its own; None for the processor's memory.
         problem: why it cannot work at the moment, "" when it can.
         is_down: it cannot work, and will not for a while.
         prepare: called with a batch and the monotonic time of its start before ``run``; None where there is nothing to
@@ -40,6 +42,7 @@ class ModelInstance(ABC):
     regions_from: ClassVar[int] = NO_REGIONS
 
     name: str
+    device: Device | None = None
     problem: str = ""
     is_down: bool = False
     prepare: Callable[[Batch, int], None] | None = None

@@ -15,6 +15,7 @@ from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.gather import check_results, gather
 from naiad.execution.batching.ragged import assemble, take_apart
 from naiad.execution.batching.shm_gather import gather_from_regions, place_results
+from naiad.execution.instances.on_device import execute_on_device, gather_on_device
 
 logger = logging.getLogger("naiad")
 
@@ -81,14 +82,21 @@ def run_once(instance: Instance, batch: Batch, spec: ModelSpec, places: bool = F
     batch.start_ns = batch.input_ns = monotonic_ns()
     # Requests with and without regions are never put together.
     is_plain = spec.assembly is None
-    in_regions = is_plain and batch.requests[0].options.regions is not None
+    options = batch.requests[0].options
+    in_regions = is_plain and options.regions is not None
     try:
         inputs = batch.inputs
         if inputs is None:
-            put_together = gather_from_regions if in_regions else gather if is_plain else assemble
-            inputs = put_together(batch, spec)
+            if options.resident is None:
+                put_together = gather_from_regions if in_regions else gather if is_plain else assemble
+                inputs = put_together(batch, spec)
+            else:
+                inputs = gather_on_device(instance, batch, spec)
             batch.input_ns = monotonic_ns()
-        results = instance.execute(inputs, batch.outputs)
+        if options.resident is None:
+            results = instance.execute(inputs, batch.outputs)
+        else:
+            results = execute_on_device(instance, inputs, batch)
         batch.infer_ns = monotonic_ns()
         if is_plain:
             batch.results = check_results(batch, results, spec)

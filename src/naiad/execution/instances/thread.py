@@ -78,6 +78,7 @@ class ThreadInstance(ModelInstance):
     def _main(self) -> None:
         try:
             instance = with_arrays(self._create(), self._spec)
+            self.device = instance.device
         except NaiadError as error:
             self._failure = error
             return

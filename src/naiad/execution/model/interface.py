@@ -14,6 +14,7 @@ from naiad.telemetry.metrics.model_statistics import ModelStatistics
 from naiad.telemetry.metrics.recent_latencies import RecentLatencies
 from naiad.telemetry.slow.recorder import SlowRequests
 from naiad.telemetry.tracing.settings_store import Sampler
+from naiad.tensor.device_tensor import Device
 
 
 class ServingModel(Recipient, Protocol):
@@ -39,6 +40,10 @@ class ServingModel(Recipient, Protocol):
     @property
     def regions_from(self) -> int:
         """The size in bytes from which on inputs may be ``RegionTensor``s, as in ``LoadedModel``."""
+
+    @property
+    def device(self) -> Device | None:
+        """The device on which it takes tensors of other models and leaves its own; None for the processor's memory."""
 
     @property
     def parts(self) -> tuple[ServingModel, ...]:

@@ -41,6 +41,7 @@ from naiad.telemetry.metrics.model_statistics import ModelStatistics
 from naiad.telemetry.metrics.recent_latencies import RecentLatencies
 from naiad.telemetry.slow.recorder import SlowOfModel, SlowRequests
 from naiad.telemetry.tracing.settings_store import Sampler
+from naiad.tensor.device_tensor import Device
 
 logger = logging.getLogger("naiad")
 
@@ -216,6 +217,18 @@ class LoadedModel:
             # arrays beside them.
             return NO_REGIONS
         return max((instance.regions_from for instance in self._instances), default=NO_REGIONS)
+
+    @property
+    def device(self) -> Device | None:
+        """As ``ServingModel.device``: that of all instances that serve."""
+        spec = self.spec
+        if self._cache is not None or self._responder.ordered is not None or self._strategy is not None:
+            # These look at the bytes of tensors.
+            return None
+        if spec.assembly is not None or spec.sequence is not None or spec.decoupled:
+            return None
+        found = {instance.device for instance in self._instances if instance not in self._set.passive}
+        return found.pop() if len(found) == 1 else None
 
     def close(self, timeout: float | None = None) -> bool:
         """End every instance after what it runs and close the backend; False when one did not end in time."""

@@ -11,6 +11,7 @@ from naiad.telemetry.metrics import memory
 from naiad.telemetry.metrics import shadow as shadows
 from naiad.telemetry.metrics.exposition import family
 from naiad.telemetry.metrics.load import LoadFigures, busy_ns
+from naiad.tensor.device_tensor import transfers
 
 if TYPE_CHECKING:
     from naiad.engine.engine import Engine
@@ -42,6 +43,10 @@ def own_families(
     if ports:
         rows = [({"protocol": protocol}, port.connection_count) for protocol, port in ports.items()]
         yield family("naiad_connections", "gauge", "Open connections", rows)
+    handled = transfers.counts()
+    if any(handled.values()):
+        help = "Tensors between steps of ensembles on a device: left there, or copied to the processor's memory"
+        yield family("naiad_device_tensors", "counter", help, [({"handling": h}, n) for h, n in handled.items()])
     if front_requests:
         counts = [({"handling": handling}, count) for handling, count in front_requests.items()]
         help = "Requests that front-end processes read themselves, and that they handed over as they were"

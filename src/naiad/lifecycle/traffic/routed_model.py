@@ -37,6 +37,8 @@ class RoutedModel:
         shadow: gets copies of requests.
     """
 
+    # Versions may be on different devices.
+    device = None
     __slots__ = (
         "__weakref__",
         "_budget",

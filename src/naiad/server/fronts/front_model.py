@@ -36,6 +36,7 @@ class FrontModel:
 
     problem = ""
     regions_from = NO_REGIONS
+    device = None
 
     def __init__(self, submitter: Submitter, number: int, spec: ModelSpec, version: int) -> None:
         self.number = number
