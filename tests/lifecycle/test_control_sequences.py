@@ -383,8 +383,13 @@ class ProcessSequences(Sequences):
 
     @rule(name=st.sampled_from(NAMES))
     def kill(self, name: str) -> None:
-        """A process ends: it comes back by itself, and the states stay as they are."""
-        if self.expected[name].serves:
+        """A process ends: it comes back by itself if its files are there, and the states stay as they are."""
+        expected = self.expected[name]
+        ready = [version for version, state in expected.versions.items() if state == READY]
+        was_removed = expected.files is not None and not all(
+            (self.folder / name / str(version) / "model.py").exists() for version in ready
+        )
+        if expected.serves and not was_removed:
             self.run(self.kill_and_wait(name))
 
     async def kill_and_wait(self, name: str) -> None:
