@@ -108,12 +108,14 @@ class Instance(ABC):
 
         When it returns, these outputs are complete and the inputs have been read.
         """
+        # Nobody calls it while ``device`` is None.
         raise NotImplementedError
 
     def join(self, tensors: Sequence[DeviceTensor]) -> DeviceTensor:
         """Tensors on ``device`` that differ in their first dimension only, one behind the other, without a copy to the
         processor's memory. For an instance with ``cuts_rows``.
         """
+        # Nobody calls it without ``cuts_rows``.
         raise NotImplementedError
 
     def close(self) -> None:

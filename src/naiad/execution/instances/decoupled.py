@@ -15,11 +15,11 @@ from typing import Final, Protocol
 from naiad.backend_api.backend import Arrays
 from naiad.backend_api.decoupled import DecoupledInstance, Delay, Step
 from naiad.config.spec import ModelSpec
-from naiad.errors import BackendError, CancelledError, InternalError, NaiadError
+from naiad.errors import CancelledError, InternalError, NaiadError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.response import Response
 from naiad.execution.instances.model_instance import ModelInstance
-from naiad.execution.instances.runner import failed_to_start
+from naiad.execution.instances.runner import failed_to_start, run_failed
 from naiad.request import InferRequest, request_label
 from naiad.worker.ipc.frames import FLAG_EMPTY, FLAG_ERROR, FLAG_FINAL, FLAG_OWN
 
@@ -251,7 +251,7 @@ class SteppedDecoupledInstance(ModelInstance):
                 return False
             # Whatever a model raises, SystemExit included, ends its request and nothing else.
             except BaseException as error:
-                failed = BackendError(f"model '{self._spec.name}' failed: {type(error).__name__}: {error}")
+                failed = run_failed(self._spec.name, error)
                 self._end(one, failed)
                 return False
             if type(step) is Delay:

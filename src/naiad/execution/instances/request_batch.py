@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from time import monotonic_ns
 
 from naiad.backend_api.request_batch import RequestBatchInstance, RequestResult
 from naiad.config.spec import ModelSpec
-from naiad.errors import BackendError, NaiadError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.response import Response
+from naiad.execution.instances.instance_thread import InstanceThread
 from naiad.execution.instances.model_instance import ModelInstance
-from naiad.execution.instances.runner import close_instance, failed_to_start
+from naiad.execution.instances.runner import close_instance, run_failed
 from naiad.execution.instances.streaming import StreamEventSink
 from naiad.execution.instances.warmup import Warmup
 from naiad.request import InferRequest
@@ -52,9 +51,7 @@ class RequestBatchThread(ModelInstance):
         self._events = events
         self._loop = loop
         self._queue: SimpleQueue[Batch | None] = SimpleQueue()
-        self._created = threading.Event()
-        self._failure: NaiadError | None = None
-        self._thread = threading.Thread(target=self._main, name=f"naiad-{name}", daemon=True)
+        self._thread = InstanceThread(name, self._make, self._serve)
 
     def start(self) -> None:
         """Create the instance and wait until it is there; called by a loading thread.
@@ -63,10 +60,6 @@ class RequestBatchThread(ModelInstance):
             NaiadError: the instance could not be created.
         """
         self._thread.start()
-        self._created.wait()
-        if self._failure is not None:
-            self._thread.join()
-            raise self._failure
 
     def stop(self) -> None:
         """Let the thread finish its batches, close the instance and end."""
@@ -75,9 +68,7 @@ class RequestBatchThread(ModelInstance):
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the end that ``stop`` asked for, at most ``timeout`` seconds; True when the thread has ended, or was
         never started."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
+        return self._thread.join(timeout)
 
     def run(self, batch: Batch) -> None:
         """Queue a batch for the thread; ``StreamEventSink.worker_responded`` gets its responses."""
@@ -94,18 +85,10 @@ class RequestBatchThread(ModelInstance):
 
     # In the thread
 
-    def _main(self) -> None:
-        try:
-            instance = self._warm(self._create())
-        except NaiadError as error:
-            self._failure = error
-            return
-        except BaseException as error:
-            self._failure = failed_to_start(self.name, error)
-            return
-        finally:
-            # Also after a failure, since ``start`` waits for it.
-            self._created.set()
+    def _make(self) -> RequestBatchInstance:
+        return self._warm(self._create())
+
+    def _serve(self, instance: RequestBatchInstance) -> None:
         get = self._queue.get
         while (batch := get()) is not None:
             batch.start_ns = batch.input_ns = monotonic_ns()
@@ -118,14 +101,13 @@ class RequestBatchThread(ModelInstance):
                 logger.debug("the responses of '%s' came after the end of the server", self.name)
             # While the thread waits it would hold the batch, with its tensors.
             del batch, results
-        close_instance(instance, self.name)
 
     def _warm(self, instance: RequestBatchInstance) -> RequestBatchInstance:
         def run(batch: Batch) -> Sequence[str]:
             try:
                 results = instance.execute(batch.requests)
             except Exception as error:
-                return (str(_failure(error, self._spec)),)
+                return (str(run_failed(self._spec.name, error)),)
             return [str(result.error) for result in results if result.error is not None]
 
         warmup, self._warmup = self._warmup, None
@@ -147,13 +129,7 @@ def run_requests(
         return instance.execute(requests)
     # Whatever a model raises, SystemExit included, ends its requests and nothing else.
     except BaseException as error:
-        failure = _failure(error, spec)
+        failure = run_failed(spec.name, error)
     if len(requests) > 1 and spec.splits_failed:
         return [run_requests(instance, [request], spec)[0] for request in requests]
     return [RequestResult(None, failure)] * len(requests)
-
-
-def _failure(error: BaseException, spec: ModelSpec) -> NaiadError:
-    if isinstance(error, NaiadError):
-        return error
-    return BackendError(f"model '{spec.name}' failed: {type(error).__name__}: {error}")

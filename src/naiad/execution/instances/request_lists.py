@@ -15,11 +15,12 @@ from time import monotonic_ns
 from naiad.backend_api.backend import Arrays
 from naiad.backend_api.streaming import CallerRequest, RequestListInstance
 from naiad.config.spec import ModelSpec
-from naiad.errors import BackendError, CancelledError, ExecutionTimeoutError, NaiadError
+from naiad.errors import CancelledError, ExecutionTimeoutError, NaiadError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.response import Response
 from naiad.execution.instances.instance_loop import InstanceLoop
 from naiad.execution.instances.model_instance import ModelInstance
+from naiad.execution.instances.runner import run_failed
 from naiad.execution.instances.streaming import MAX_UNTAKEN, StreamEventSink
 from naiad.request import InferRequest, Outputs, request_label
 from naiad.tensor.packed_bytes import with_unpacked
@@ -257,9 +258,7 @@ class RequestListThreadInstance(ModelInstance):
                     await self._respond(opened, [request])
                 return
             logger.warning("model '%s' failed", self._spec.name, exc_info=error)
-            finals = _failed(
-                requests, BackendError(f"model '{self._spec.name}' failed: {type(error).__name__}: {error}")
-            )
+            finals = _failed(requests, run_failed(self._spec.name, error))
         if not self._spec.decoupled:
             opened.batch.infer_ns = opened.batch.end_ns = monotonic_ns()
         self._post(opened, list(zip(requests, finals, strict=True)))

@@ -28,6 +28,13 @@ def failed_to_start(name: str, error: BaseException) -> ModelLoadError:
     return ModelLoadError(f"instance '{name}' failed to start: {type(error).__name__}: {error}")
 
 
+def run_failed(model: str, error: BaseException) -> NaiadError:
+    """The error for the requests of a run that raised: errors of the server stay as they are."""
+    if isinstance(error, NaiadError):
+        return error
+    return BackendError(f"model '{model}' failed: {type(error).__name__}: {error}")
+
+
 def close_instance(instance: Instance | RequestBatchInstance, name: str) -> None:
     """Close an instance; an error is logged, as no caller could act on it."""
     try:
@@ -108,5 +115,5 @@ def run_once(instance: Instance, batch: Batch, spec: ModelSpec, places: bool = F
         batch.fail(error)
     except BaseException as error:
         # Whatever a model raises, SystemExit included, ends its batch and nothing else.
-        batch.error = BackendError(f"model '{spec.name}' failed: {type(error).__name__}: {error}")
+        batch.error = run_failed(spec.name, error)
     batch.end_ns = monotonic_ns()

@@ -17,11 +17,12 @@ from typing import Final, Protocol
 from naiad.backend_api.backend import Arrays
 from naiad.backend_api.streaming import StreamingInstance
 from naiad.config.spec import ModelSpec
-from naiad.errors import BackendError, CancelledError, NaiadError
+from naiad.errors import CancelledError, NaiadError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.response import Response
 from naiad.execution.instances.instance_loop import InstanceLoop
 from naiad.execution.instances.model_instance import ModelInstance
+from naiad.execution.instances.runner import run_failed
 from naiad.request import InferRequest, request_label
 from naiad.tensor.packed_bytes import with_unpacked
 from naiad.worker.ipc.frames import FLAG_EMPTY, FLAG_ERROR, FLAG_FINAL
@@ -211,7 +212,7 @@ class StreamingThreadInstance(ModelInstance):
             final = Response(0, None, CancelledError(text), FLAG_FINAL | FLAG_ERROR)
         # Whatever a model raises, SystemExit included, ends its request and nothing else.
         except BaseException as error:
-            failed = BackendError(f"model '{self._spec.name}' failed: {type(error).__name__}: {error}")
+            failed = run_failed(self._spec.name, error)
             final = Response(0, None, failed, FLAG_FINAL | FLAG_ERROR)
         if not self._spec.decoupled:
             stream.batch.infer_ns = stream.batch.end_ns = monotonic_ns()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
 from naiad.backend_api.backend import Instance
 from naiad.config.spec import ModelSpec
-from naiad.errors import NaiadError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.gather import SMALL_BYTES
 from naiad.execution.batching.small_batch import SmallBatchGatherer
 from naiad.execution.instances.bytes_adapter import with_arrays
+from naiad.execution.instances.instance_thread import InstanceThread
 from naiad.execution.instances.model_instance import ModelInstance
-from naiad.execution.instances.runner import close_instance, failed_to_start, run_batch
+from naiad.execution.instances.runner import run_batch
 
 
 class ThreadInstance(ModelInstance):
@@ -44,9 +43,7 @@ class ThreadInstance(ModelInstance):
         self.prepare = SmallBatchGatherer(spec).gather
         self._finished = finished
         self._queue: SimpleQueue[Batch | None] = SimpleQueue()
-        self._created = threading.Event()
-        self._failure: NaiadError | None = None
-        self._thread = threading.Thread(target=self._main, name=f"naiad-{name}", daemon=True)
+        self._thread = InstanceThread(name, self._make, self._serve)
 
     def start(self) -> None:
         """Create the instance and wait until it is there; called by a loading thread.
@@ -55,10 +52,6 @@ class ThreadInstance(ModelInstance):
             NaiadError: the instance could not be created.
         """
         self._thread.start()
-        self._created.wait()
-        if self._failure is not None:
-            self._thread.join()
-            raise self._failure
 
     def stop(self) -> None:
         """Let the thread finish its batches, close the instance and end."""
@@ -67,30 +60,20 @@ class ThreadInstance(ModelInstance):
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the end that ``stop`` asked for, at most ``timeout`` seconds; True when the thread has ended, or was
         never started."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
+        return self._thread.join(timeout)
 
     def run(self, batch: Batch) -> None:
         """Queue a batch for the thread, which calls ``finished`` with what became of it."""
         self._queue.put(batch)
 
-    def _main(self) -> None:
-        try:
-            instance = with_arrays(self._create(), self._spec)
-            self.device = instance.device
-        except NaiadError as error:
-            self._failure = error
-            return
-        except BaseException as error:
-            self._failure = failed_to_start(self.name, error)
-            return
-        finally:
-            # Also after a failure, since ``start`` waits for it.
-            self._created.set()
+    def _make(self) -> Instance:
+        instance = with_arrays(self._create(), self._spec)
+        self.device = instance.device
+        return instance
+
+    def _serve(self, instance: Instance) -> None:
         get, finished = self._queue.get, self._finished
         while (batch := get()) is not None:
             finished(self, run_batch(instance, batch, self._spec, places=True))
             # While the thread waits it would hold the batch, with its tensors and regions.
             del batch
-        close_instance(instance, self.name)
