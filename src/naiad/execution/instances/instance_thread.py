@@ -25,11 +25,12 @@ class InstanceThread(Generic[Created]):
 
     def __init__(self, name: str, create: Callable[[], Created], serve: Callable[[Created], object]) -> None:
         self._name = name
-        self._create = create
-        self._serve = serve
         self._created = threading.Event()
         self._failure: NaiadError | None = None
-        self._thread = threading.Thread(target=self._main, name=f"naiad-{name}", daemon=True)
+        # A thread that ends lets go of its arguments, which are methods of the owner: kept here, they were a cycle.
+        self._thread = threading.Thread(
+            target=self._main, args=(create, serve), name=f"naiad-{name}", daemon=True
+        )
 
     def start(self) -> None:
         """Create the instance and wait until it is there; called by a loading thread.
@@ -50,9 +51,9 @@ class InstanceThread(Generic[Created]):
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def _main(self) -> None:
+    def _main(self, create: Callable[[], Created], serve: Callable[[Created], object]) -> None:
         try:
-            instance = self._create()
+            instance = create()
         except NaiadError as error:
             self._failure = error
             return
@@ -62,5 +63,5 @@ class InstanceThread(Generic[Created]):
         finally:
             # Also after a failure, since ``start`` waits for it.
             self._created.set()
-        self._serve(instance)
+        serve(instance)
         close_instance(instance, self._name)
