@@ -28,9 +28,7 @@ class InstanceThread(Generic[Created]):
         self._created = threading.Event()
         self._failure: NaiadError | None = None
         # A thread that ends lets go of its arguments, which are methods of the owner: kept here, they were a cycle.
-        self._thread = threading.Thread(
-            target=self._main, args=(create, serve), name=f"naiad-{name}", daemon=True
-        )
+        self._thread = threading.Thread(target=self._main, args=(create, serve), name=f"naiad-{name}", daemon=True)
 
     def start(self) -> None:
         """Create the instance and wait until it is there; called by a loading thread.
