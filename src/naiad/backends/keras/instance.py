@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _LARGE_BYTES: Final = 1 << 20
 """Inputs of this size are collected after each run, a thousandth of a second in which no other thread runs Python."""
+_LARGE_WEIGHTS: Final = 1 << 22
+"""So many weights are collected with their model, which takes about a hundredth of a second."""
 
 
 class KerasInstance(Instance):
@@ -50,10 +52,18 @@ class KerasInstance(Instance):
         return {name: found[name] for name in outputs}
 
     def close(self) -> None:
-        """Release the model; the memory of its weights at once where the library below allows it."""
-        if self._keras.backend.backend() == "torch":
+        """Release the model, and the memory of its weights if they are large or can be released alone."""
+        library = self._keras.backend.backend()
+        is_large = self._model.count_params() >= _LARGE_WEIGHTS
+        if library == "torch":
             _empty(self._model)
+        elif library == "jax":
+            for variable in self._model.variables:
+                variable.value.delete()
         del self._model
+        # The layers refer to each other. The next full collection may be ten loads away.
+        if is_large and library != "torch":
+            gc.collect()
 
 
 def _filled(structure: Any, given: Sequence[Any]) -> Any:
@@ -83,7 +93,7 @@ def _run_on_torch(model: Any, argument: Any) -> Any:
 
 
 def _empty(model: Any) -> None:
-    """Free the weights: the layers of a model refer to each other, so they wait for the garbage collector."""
+    """Free the weights: the model itself waits for the garbage collector."""
     import torch
 
     for tensor in (*model.parameters(), *model.buffers()):
