@@ -45,9 +45,8 @@ class TestJax(FrameworkContract):
         modes=("thread",),
         tolerance=1e-5,
         tolerance_reason=OTHER_ORDER,
-        # Fewer after them: each load traces the model once more. What a load traced is garbage in cycles, which the
-        # collector takes at about every tenth load: the first ones are as many as lie between two collections.
-        reloads=(12, 30),
+        # Fewer: each load traces the model once more.
+        reloads=(5, 30),
         failing=None,
         failure="",
         lacks={"failing": "JAX has no errors in runs: an index beyond a table reads its last row or NaN"},
@@ -56,7 +55,7 @@ class TestJax(FrameworkContract):
 
 @pytest.mark.skipif(find_spec("tensorflow") is None, reason="tensorflow is not installed")
 def test_an_unload_gives_large_weights_back(tmp_path: Path) -> None:
-    """A model of Keras is garbage in cycles, and full collections are rare: each unload of a large one has its own.
+    """A model of Keras is garbage in cycles, and full collections are rare: each unload has its own.
 
     On TensorFlow, since JAX frees its arrays at times of its own.
     """

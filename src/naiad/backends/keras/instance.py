@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 _LARGE_BYTES: Final = 1 << 20
 """Inputs of this size are collected after each run, a thousandth of a second in which no other thread runs Python."""
-_LARGE_WEIGHTS: Final = 1 << 22
-"""So many weights are collected with their model, which takes about a hundredth of a second."""
 
 
 class KerasInstance(Instance):
@@ -52,17 +50,17 @@ class KerasInstance(Instance):
         return {name: found[name] for name in outputs}
 
     def close(self) -> None:
-        """Release the model, and the memory of its weights if they are large or can be released alone."""
+        """Release the model and the memory of its weights."""
         library = self._keras.backend.backend()
-        is_large = self._model.count_params() >= _LARGE_WEIGHTS
         if library == "torch":
             _empty(self._model)
         elif library == "jax":
             for variable in self._model.variables:
                 variable.value.delete()
         del self._model
-        # The layers refer to each other. The next full collection may be ten loads away.
-        if is_large and library != "torch":
+        # The layers refer to each other, and the next full collection may be tens of loads away. This one takes about a
+        # hundredth of a second, much less than a load.
+        if library != "torch":
             gc.collect()
 
 
