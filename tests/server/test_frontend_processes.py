@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tritonclient.utils import np_to_triton_dtype
 from naiad.testing import RESPONSE_S, RunningServer, read_response, request_bytes, run_to_end, serving, wait_until
 from support import triton_inputs
 from support.api_keys import hashed
+from support.replaced_files import put
 from support.served_models import SUM_AND_DIFFERENCE, identity, numbers, tensor, write_model
 from support.shared_regions import PROTOCOLS, memory
 
@@ -40,6 +42,13 @@ def write_models(folder: Path) -> Path:
     write_model(folder, "strings", identity("TYPE_STRING"))
     write_model(folder, "slow", identity(delay_ms=400))
     write_model(folder, "sum", "max_batch_size: 8", graph=SUM_AND_DIFFERENCE)
+    start, ready = (
+        f'{{ name: "{kind}" control [ {{ kind: CONTROL_SEQUENCE_{kind} int32_false_true: [ 0, 1 ] }} ] }}'
+        for kind in ("START", "READY")
+    )
+    one = (tensor("INPUT", "TYPE_INT32", "1"), tensor("OUTPUT", "TYPE_INT32", "1"))
+    adds = f'backend: "sequence" max_batch_size: 8 input [ {one[0]} ] output [ {one[1]} ]'
+    write_model(folder, "adds", f"{adds} sequence_batching {{ direct {{ }} control_input [ {start}, {ready} ] }}")
     repeats = 'model_transaction_policy { decoupled: true } backend: "repeat"'
     inputs = [("IN", "TYPE_INT32", "-1"), ("DELAY", "TYPE_UINT32", "-1"), ("WAIT", "TYPE_UINT32", "1")]
     outputs = [("OUT", "TYPE_INT32", "1"), ("IDX", "TYPE_UINT32", "1")]
@@ -62,9 +71,15 @@ def served(models: Path, log: Path, *options: object) -> Iterator[RunningServer]
 
 
 @pytest.fixture(scope="module")
-def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("traces")
+
+
+@pytest.fixture(scope="module")
+def server(models: Path, traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     options = ("--model-control-mode=explicit", "--load-model=*", "--allow-client-shm=true")
-    with served(models, tmp_path_factory.mktemp("log") / "log", *options) as running:
+    tracing = ("--trace-config", f"triton,file={traces / 'trace.json'}")
+    with served(models, tmp_path_factory.mktemp("log") / "log", *options, *tracing) as running:
         yield running
 
 
@@ -85,6 +100,21 @@ def front_of(server: RunningServer, local_port: int) -> psutil.Process:
         if any(c.raddr and c.raddr.port == local_port for c in front.net_connections("tcp")):
             return front
     raise LookupError(f"no front end has the connection from port {local_port}")
+
+
+@contextmanager
+def one_connection_each(server: RunningServer) -> Iterator[list[socket.socket]]:
+    """A connection to each of the front ends."""
+    with ExitStack() as stack:
+        found: dict[int, socket.socket] = {}
+        for _ in range(100):
+            connection = stack.enter_context(server.connect())
+            assert ask(connection, "/v2/models/same/infer", numbers([1])).status in (200, 401)
+            found.setdefault(front_of(server, connection.getsockname()[1]).pid, connection)
+            if len(found) == 2:
+                break
+        assert len(found) == 2
+        yield list(found.values())
 
 
 def ask(connection: Any, path: str, value: object) -> Any:
@@ -183,6 +213,47 @@ def test_statistics_are_those_of_the_whole_server(server: RunningServer) -> None
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: server.infer("same", numbers([n])), range(20)))
     assert server.statistics("same")["inference_count"] == before + 20
+
+
+def test_a_sequence_continues_whatever_process_its_requests_come_to(server: RunningServer) -> None:
+    sums = []
+    with one_connection_each(server) as connections:
+        for step in range(8):
+            given = {"name": "INPUT", "datatype": "INT32", "shape": [1, 1], "data": [step]}
+            place = {"sequence_id": 7, "sequence_start": step == 0, "sequence_end": step == 7}
+            answer = ask(connections[step % 2], "/v2/models/adds/infer", {"inputs": [given], "parameters": place})
+            sums.append(answer.json()["outputs"][0]["data"])
+    assert sums == [[0], [1], [3], [6], [10], [15], [21], [28]]
+
+
+def test_requests_of_every_process_are_traced(server: RunningServer, traces: Path) -> None:
+    settings = {"trace_level": ["TIMESTAMPS"], "trace_rate": "1", "log_frequency": "1"}
+    assert server.post("/v2/models/same/trace/setting", settings).status == 200
+    with one_connection_each(server) as connections:
+
+        def are_traced() -> bool:
+            # A front end that has not heard of the change may still read a request itself, which is not traced.
+            for number, connection in enumerate(connections):
+                named = {**numbers([1]), "id": f"traced-{number}"}
+                assert ask(connection, "/v2/models/same/infer", named).status == 200
+            text = "".join(file.read_text() for file in traces.iterdir())
+            return all(f'"traced-{number}"' in text for number in range(2))
+
+        wait_until(are_traced, 10, "a request of each process is traced")
+    assert server.post("/v2/models/same/trace/setting", {"trace_level": ["OFF"]}).status == 200
+
+
+def test_the_metrics_count_the_requests_of_every_process(server: RunningServer) -> None:
+    def count() -> int:
+        line = 'nv_inference_request_success{model="sum",version="1"}'
+        return next(int(float(x.split()[-1])) for x in server.metrics_page().splitlines() if x.startswith(line))
+
+    given = {"inputs": [{"name": f"INPUT{n}", "datatype": "INT32", "shape": [1, 16], "data": [1] * 16} for n in (0, 1)]}
+    before = count()
+    with one_connection_each(server) as connections:
+        for connection in connections:
+            assert ask(connection, "/v2/models/sum/infer", given).status == 200
+    assert count() == before + 2
 
 
 def test_a_load_and_an_unload_reach_every_process(server: RunningServer) -> None:
@@ -318,6 +389,27 @@ def test_the_limit_of_a_key_counts_the_requests_of_all_processes(models: Path, t
         found = [server.request("POST", "/v2/models/same/infer", body, headers).status for _ in range(8)]
         assert found == [200, 200, 200, 429, 429, 429, 429, 429]
         assert server.infer("same", numbers([1])).status == 401
+
+
+@pytest.mark.slow
+def test_a_signal_has_every_process_read_the_keys_again(models: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    put(keys, f"old infer {hashed('old')}\n")
+    with served(models, tmp_path / "log", "--api-key-file", keys) as server, one_connection_each(server) as connections:
+
+        def statuses(key: str) -> list[int]:
+            body, headers = json.dumps(numbers([1])).encode(), [("Authorization", f"Bearer {key}")]
+            found = []
+            for connection in connections:
+                connection.sendall(request_bytes("POST", "/v2/models/same/infer", body, headers))
+                found.append(read_response(connection, "POST").status)
+            return found
+
+        assert (statuses("old"), statuses("new")) == ([200, 200], [401, 401])
+        put(keys, f"new infer {hashed('new')}\n")
+        server.signal(signal.SIGHUP)
+        wait_until(lambda: statuses("new") == [200, 200], 10, "all processes have read the keys")
+        wait_until(lambda: statuses("old") == [401, 401], 10, "no process takes the old key")
 
 
 # Processes

@@ -16,6 +16,7 @@ from naiad.server.fronts.tensors import Layout, LayoutSender, TensorLayout, open
 
 if TYPE_CHECKING:
     from naiad.engine.engine import Engine
+    from naiad.execution.model.interface import ServingModel
     from naiad.lifecycle.memory.load_on_demand import Waiting
     from naiad.server.fronts.link import Handlers, Link, Place
     from naiad.server.fronts.model_table import Announced, ModelTable
@@ -75,26 +76,39 @@ class InferenceSession:
         """Submit requests that are alike."""
         wanted, kind = self._table.get(model), _CLASSES[carrier]
         found_options, tensors, link, requests = self._options[options], self._inputs[layout], self._link, self._open
+        serving = self._serving(wanted)
         for mark, request_id, received_ns, queued_ns, held_bytes, places in rows:
             inputs = opened(link, tensors, places)
             request = kind(self, mark, found_options, inputs, request_id, received_ns, queued_ns, held_bytes)
             requests[mark] = request
             try:
-                self._submit(request, wanted, tensors)
+                if serving is None:
+                    self._submit(request, wanted, tensors)
+                else:
+                    request.recipient = serving
+                    serving.submit(request)
             except NaiadError as error:
                 self._refuse_or_wait(request, wanted, tensors, error)
             except Exception:
                 self._failed(request)
 
+    def _serving(self, wanted: Announced | None) -> ServingModel | None:
+        """The announced model, if it still serves; None where requests have to be checked again, or refused.
+
+        Looked up once for all requests of a message, between which no model comes or goes.
+        """
+        if wanted is None:
+            return None
+        try:
+            model = self._engine.find(wanted.name, wanted.version)
+        except NaiadError:
+            return None
+        return model if model is wanted.model else None
+
     def _submit(self, request: RelayedRequest, wanted: Announced | None, tensors: tuple[TensorLayout, ...]) -> None:
         if wanted is None:
             raise UnavailableError("the model was unloaded while the request was on its way; try again")
-        model = self._engine.find(wanted.name, wanted.version)
-        if model is wanted.model:
-            request.recipient = model
-            model.submit(request)
-        else:
-            self._check_again(request, wanted, tensors)
+        self._check_again(request, wanted, tensors)
 
     def _check_again(self, request: RelayedRequest, wanted: Announced, tensors: tuple[TensorLayout, ...]) -> None:
         """Submit a request whose model has been replaced while it was on its way; errors as ``ServingModel.submit``."""
@@ -155,16 +169,18 @@ class InferenceSession:
 
     def respond(self, request: RelayedRequest, outputs: Mapping[str, Array]) -> None:
         """Send the outputs of a request."""
-        if self._outputs.is_full:
-            self._outputs.clear()
+        sender = self._outputs
+        if sender.is_full:
+            sender.clear()
             self._link.post((FORGET,))
-        layout, places = self._outputs.send(outputs)
-        self._open.pop(request.mark, None)
-        if isinstance(outputs, Outputs) or request.version:
+        layout, places = sender.send(outputs)
+        mark = request.mark
+        self._open.pop(mark, None)
+        if request.version or (type(outputs) is not dict and isinstance(outputs, Outputs)):
             parameters = dict(outputs.parameters) if isinstance(outputs, Outputs) else {}
-            self._link.post((RESPONSE_OF, request.mark, layout, request.version, parameters, places))
+            self._link.post((RESPONSE_OF, mark, layout, request.version, parameters, places))
         else:
-            self._link.post_row((RESPONSE, layout), (request.mark, places))
+            self._link.post_row((RESPONSE, layout), (mark, places))
 
     def fail(self, request: RelayedRequest, error: NaiadError) -> None:
         """Send the error of a request."""

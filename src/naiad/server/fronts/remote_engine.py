@@ -147,7 +147,9 @@ class RemoteEngine:
         if link is None:
             raise UnavailableError(ENGINE_LOST)
         budget, size = self.budget, request.held_bytes
-        if (error := budget.refusal(size)) is not None:
+        # Written out rather than asked of the budget, as its counting below: this is done for every request.
+        held = budget.bytes + size
+        if (held > budget.max_bytes or budget.requests >= budget.max_requests) and (error := budget.refusal(size)):
             raise error
         options = request.options
         number = self._options.get(options)
@@ -162,7 +164,8 @@ class RemoteEngine:
             link.post((*head, [row]))
         else:
             link.post_row(head, row)
-        budget.take(size)
+        budget.bytes = held
+        budget.requests += 1
         self.sent += 1
         self._open[mark] = model, request
 
@@ -243,16 +246,22 @@ class RemoteEngine:
         self._outputs[number] = received(layout)
 
     def _take_responses(self, layout: int, rows: list[tuple[int, list[Place]]]) -> None:
-        link, requests, release = self._link, self._open, self.budget.release
+        link, requests, budget = self._link, self._open, self.budget
         tensors = self._outputs[layout]
         if link is None:
             return
         for mark, places in rows:
             found = requests.pop(mark, None)
-            if found is not None:
-                request = found[1]
-                release(request.held_bytes)
-                self._respond(request, opened(link, tensors, places), None)
+            if found is None:
+                continue
+            request = found[1]
+            budget.requests -= 1
+            budget.bytes -= request.held_bytes
+            outputs = opened(link, tensors, places)
+            try:
+                request.respond(outputs, None)
+            except Exception:
+                self._not_sent(request)
 
     def _take_response_of(
         self, mark: int, layout: int, version: int, parameters: dict[str, Any], places: list[Place]
@@ -280,6 +289,9 @@ class RemoteEngine:
         try:
             request.respond(outputs, error)
         except Exception:
-            logger.exception("a response could not be sent")
-            # As ``InferRequest`` says: once more, with an error, when that call raised.
-            request.respond({}, UnavailableError("internal error while the response was sent"))
+            self._not_sent(request)
+
+    def _not_sent(self, request: InferRequest) -> None:
+        """Log what the call of ``respond`` raised, and respond once more, with an error, as ``InferRequest`` says."""
+        logger.exception("a response could not be sent")
+        request.respond({}, UnavailableError("internal error while the response was sent"))

@@ -39,6 +39,9 @@ class LayoutSender:
 
     Args:
         kind: of the message that sends a layout.
+
+    Attributes:
+        is_full: the layouts should be forgotten on both sides.
     """
 
     def __init__(self, link: Link, kind: int, first: int = 1) -> None:
@@ -46,15 +49,12 @@ class LayoutSender:
         self._kind = kind
         self._next = first
         self._numbers: dict[object, int] = {}
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the layouts should be forgotten on both sides."""
-        return len(self._numbers) >= MAX_LAYOUTS
+        self.is_full = False
 
     def clear(self) -> None:
         """Forget all layouts."""
         self._numbers.clear()
+        self.is_full = False
 
     def send(self, arrays: Mapping[str, Array]) -> tuple[int, list[Place]]:
         """The number of the layout of ``arrays``, and their places.
@@ -84,6 +84,7 @@ class LayoutSender:
         self._next += 1
         layout = tuple((name, _datatype(name, dtype), tuple(map(int, shape))) for name, dtype, shape in key)
         self._link.post((self._kind, number, layout))
+        self.is_full = len(self._numbers) >= MAX_LAYOUTS
         return number
 
 

@@ -173,6 +173,11 @@ class _Template:
 
     def read(self, body: Body, spans: Sequence[slice]) -> dict[str, Array] | None:
         """The inputs of a request; None where something in its data is not as usual."""
+        # Written out for one input, the most common case.
+        if len(spans) == 1:
+            name, read = self._readers[0]
+            array = read(body, spans[0])
+            return None if array is None else {name: array}
         inputs = {}
         for (name, read), span in zip(self._readers, spans, strict=True):
             array = read(body, span)
@@ -203,13 +208,16 @@ def _numbers(dtype: DataType, shape: tuple[int, ...], layout: str) -> _Reader:
 
     def read(body: Body, span: slice) -> Array | None:
         text = body[span]
-        # In JSON without these there is no string, true, null, false or object.
-        if b'"' in text or b"u" in text or b"s" in text or b"{" in text:
+        # In JSON without these there is no true, null or false, of which numbers could be made.
+        if b"u" in text or b"s" in text:
             return None
         try:
             values = loads(text)
             # Nested lists are rare; most data are flat.
             if text.find(b"[", 1) > 0:
+                # An empty string or object among the lists would vanish; in a flat list neither becomes a number.
+                if b'"' in text or b"{" in text:
+                    return None
                 values = _flat(values)
             array = empty(shape, kind)
             # Arrays have a buffer; typeshed does not know it before 3.12.

@@ -374,7 +374,13 @@ def test_what_is_not_finite(repository: Path) -> None:
     play(repository, scenario)
 
 
-@pytest.mark.parametrize("data", ["[1,1e39]", "[1]", "[1,2,3]", "[1,true]", '[1,"2"]', "[1,null]", "[1,{}]", "[1", "5"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        *("[1,1e39]", "[1]", "[1,2,3]", "[1,true]", '[1,"2"]', "[1,null]", "[1,{}]", "[1", "5", "{}"),
+        *('"12"', '["","1"]', "[[1,2],{}]", '[[1,2],""]', '[[1],{"2":2}]', '[[1],"2"]', "[[1,2],[true]]"),
+    ],
+)
 def test_errors_are_the_same(repository: Path, data: str) -> None:
     async def scenario(house: House, peer: Peer) -> None:
         first = await peer.infer("floats", floats(data))
