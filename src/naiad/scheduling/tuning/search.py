@@ -29,11 +29,14 @@ _INSTANCES_COST: Final = 0.6
 _CLOSE: Final = 0.1
 _NOISY: Final = 0.08
 """How close to the best a setup is that is measured again, and from which noise on one more is."""
+_TELLING: Final = 0.02
+"""A setup that is better by less than this, or by less than the noise, does not replace the one that was held."""
 _ENOUGH: Final = 3
 """Windows of a setup before it is believed to be the best."""
-_TICK_NOISE: Final = 0.06
-"""The expected spread of the throughput from one part of a window to the next, as a part of it; believed as much as so
-many pairs of parts are."""
+_TICKS: Final = 4.0
+_TICK_NOISE: Final = 0.08
+"""The parts of a window, and the expected spread of the throughput from one of them to the next, as a part of it;
+believed as much as so many pairs of parts are."""
 _TICK_PAIRS: Final = 4.0
 _SHORTEST_NOISE: Final = 0.15
 """The noise that a weight of 1 stands for in the regression."""
@@ -83,6 +86,7 @@ class SetupSearch:
         least, most: how many setups are tried, at least and at most.
         blocked: instances and threads that could not be had.
         tries_delays: each delay is tried once.
+        held: what was held until now: it stays where nothing is better by more than measurements can tell.
     """
 
     def __init__(
@@ -95,6 +99,7 @@ class SetupSearch:
         most: int,
         blocked: set[tuple[int, int]],
         tries_delays: bool = False,
+        held: TunedSetup | None = None,
     ) -> None:
         self._setups = [s for s in setups if (s.instances, s.threads) not in blocked]
         self._at, self._owners = setup_coordinates(self._setups)
@@ -103,6 +108,7 @@ class SetupSearch:
         self._limit_s = limit_s * _MARGIN
         self._least, self._most = least, most
         self._tries_delays = tries_delays
+        self._held = held
         self.records: dict[TunedSetup, SetupRecord] = {}
         self._rows_per_request = 1.0
         self._squares, self._degrees = _TICK_PAIRS * _TICK_NOISE**2, _TICK_PAIRS
@@ -110,7 +116,7 @@ class SetupSearch:
     @property
     def noise(self) -> float:
         """The standard deviation of the throughput of a window, as a part of it: from how its parts differ."""
-        return math.sqrt(self._squares / self._degrees / 2)
+        return math.sqrt(self._squares / self._degrees / _TICKS)
 
     def utility(self, sample: TuningSample, tail_s: float) -> float:
         """How good a sample is: a difference of 0.05 is about 5% of the throughput.
@@ -182,7 +188,11 @@ class SetupSearch:
         for place in order[: 2 if self.noise < _NOISY else 3]:
             if self.records[self._setups[place]].windows < _ENOUGH and float(means[place]) > top - close:
                 return Proposal(self._setups[place], "measured again: among the best so far")
-        return Proposal(self._setups[order[0]], self._why(self._setups[order[0]]), is_final=True)
+        best = self._setups[order[0]]
+        held = next((place for place in order if self._setups[place] == self._held), None)
+        if held is not None and float(means[held]) > top - max(_TELLING, self.noise):
+            best = self._setups[held]
+        return Proposal(best, self._why(best), is_final=True)
 
     def _untried_delay(self) -> TunedSetup | None:
         """The best setup by its costs with a delay that was not tried: how soon callers follow up, no cost says."""
