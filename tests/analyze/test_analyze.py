@@ -176,6 +176,26 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_server_that_is_gone_leaves_a_report(models: Path, tmp_path: Path) -> None:
+    with (
+        serving(tmp_path / "log", "--model-repository", models, "--model-control-mode=explicit") as running,
+        start(tmp_path, **remote(running, profile_models=["sleeps"])) as process,
+    ):
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                if "sleeps_config_0" in line:
+                    break
+            running.process.kill()
+            _, errors = process.communicate(timeout=RUN_S)
+        finally:
+            process.kill()
+    assert process.returncode == 1
+    assert "has what was measured, and the next run uses it" in errors
+    assert report(tmp_path)["profiles"][0]["rows"]
+
+
+@pytest.mark.slow
 def test_a_server_that_loads_nothing_is_told_apart(models: Path, tmp_path: Path) -> None:
     with serving(tmp_path / "log", "--model-repository", models) as running:
         settings = remote(running, run_config_search_disable=True, profile_models={"sleeps": LISTED})

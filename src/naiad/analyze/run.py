@@ -78,8 +78,10 @@ class AnalyzeRun:
     def run(self) -> Analysis:
         """Measure everything.
 
+        What ends a run on its way, such as a server that is gone, is a failure of the analysis.
+
         Raises:
-            AnalyzeError: nothing can be measured; what was measured before is in the checkpoint.
+            AnalyzeError: nothing could be measured.
             KeyboardInterrupt: the user stopped it twice.
         """
         with Interrupts(self._stop, _SIGNALS):
@@ -88,6 +90,11 @@ class AnalyzeRun:
                 self._profile_all(source)
             except AnalysisStoppedError:
                 self.analysis.is_interrupted = True
+            except AnalyzeError as error:
+                if not any(profile.repeats for profile in self.analysis.profiles):
+                    raise
+                kept = f"the checkpoint '{self._file}' has what was measured, and the next run uses it"
+                self.analysis.failures.append(f"{error}; {kept}")
             finally:
                 self._close(source)
         return self.analysis
