@@ -54,6 +54,8 @@ def test_threads_are_shared_among_instances() -> None:
     drive(queue, tuned, 40, 0.2, seen.append)
     assert queue.setup.threads == 1
     assert all(decision.setup.instances * decision.setup.threads <= 2 for decision in seen)
+    # A core for the server itself may be worth more than a second thread.
+    assert any(decision.setup.same_instances(TunedSetup(1, 1, 0, 0)) for decision in seen)
 
 
 def test_a_latency_limit_bounds_the_batches() -> None:

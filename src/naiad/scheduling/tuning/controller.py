@@ -42,7 +42,7 @@ _LONGEST_WINDOW_S: Final = 5.0
 _FEWEST: Final = 20
 """With fewer requests in the longest window nothing is decided."""
 _FIRST: Final = (14, 22)
-_NEXT: Final = (6, 10)
+_NEXT: Final = (9, 14)
 """How many setups are tried at least and at most: in the first search, and when the costs are known already."""
 _STEP: Final = 1.6
 """A load that is so many times as much, or as little, is another load."""
@@ -162,7 +162,7 @@ class TuningController:
     def _new_search(self, is_first: bool = False) -> SetupSearch:
         least, most = _FIRST if is_first else _NEXT
         bounds = self._quantile, self._limit_s, least, most, self._blocked
-        return SetupSearch(self._setups, self._costs, *bounds, tries_delays=is_first, held=self._before)
+        return SetupSearch(self._setups, self._costs, *bounds, is_first=is_first, held=self._before)
 
     def _decide(self, setup: TunedSetup, cause: TuningReason, reason: str) -> TuningDecision | None:
         changed = setup != self.decision.setup
