@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import mean
 from typing import Any, Final
 
 from naiad.analyze.measure.source import MeasurementSource
@@ -11,7 +12,7 @@ from naiad.analyze.rank.score import Judge
 from naiad.analyze.result import ModelProfile
 from naiad.analyze.search.brute import BRUTE_SCALE, brute
 from naiad.analyze.search.halving import halving, halving_work
-from naiad.analyze.search.loads import expected_loads, sweep_loads
+from naiad.analyze.search.loads import UNKNOWN, expected_loads, load_of, sweep_loads
 from naiad.analyze.search.optuna import OPTUNA_SCALE, TrialLimits, load_optuna, optuna_search
 from naiad.analyze.search.quick import quick, quick_work
 from naiad.analyze.search.search import Search
@@ -142,8 +143,8 @@ def search_of(plan: SearchPlan, judge: Judge) -> Search:
 def sweep_of(plan: SearchPlan, profile: ModelProfile) -> Search:
     """Other loads on the best configurations and on the default."""
     trials, loads = _swept(plan, profile)
-    judge = profile.judge
-    return sweep_loads(trials, loads, judge.is_within, judge.utility, SWEEP_SCALE, _binary_steps(plan))
+    judge, chances = profile.judge, _chances(plan, profile, trials, loads)
+    return sweep_loads(trials, loads, judge.is_within, judge.utility, SWEEP_SCALE, _binary_steps(plan), chances)
 
 
 def _binary_steps(plan: SearchPlan) -> int:
@@ -157,12 +158,30 @@ def sweep_work(plan: SearchPlan, profile: ModelProfile) -> WorkLeft:
     trials, loads = _swept(plan, profile)
     if not trials:
         return NOTHING
-    series = [expected_loads(trial, loads, _binary_steps(plan)) for trial in trials]
+    steps = _binary_steps(plan)
+    chances = _chances(plan, profile, trials, loads)
+    series = [expected_loads(trial, loads) + chance * steps for trial, chance in zip(trials, chances, strict=True)]
     if plan.search != "brute":
         # At the beginning of a search there are fewer than there will be.
         missing = plan.settings["num_configs_per_model"] + 1 - len(trials)
         series += [series[-1]] * min(missing, plan.space.size)
     return WorkLeft.of(sum(series), SWEEP_SCALE, len(series))
+
+
+def _chances(
+    plan: SearchPlan, profile: ModelProfile, trials: Sequence[AnalysisTrial], loads: Sequence[int]
+) -> list[float]:
+    """How likely each trial breaks the latency budget under the greatest load: latencies grow as the load does."""
+    budgets = [goal.latency_budget_ms for goal in plan.goals if goal.latency_budget_ms is not None]
+    found = []
+    for trial in trials:
+        measured = [one for one in profile.repeats.get(trial, ()) if not one.error]
+        if not budgets or not measured:
+            found.append(UNKNOWN)
+            continue
+        latency_ms = mean(one.p99_ms for one in measured) * loads[-1] / load_of(trial)
+        found.append(float(latency_ms > min(budgets)))
+    return found
 
 
 def _swept(plan: SearchPlan, profile: ModelProfile) -> tuple[list[AnalysisTrial], list[int]]:

@@ -14,6 +14,8 @@ from naiad.analyze.trial import AnalysisTrial
 _GAIN: Final = 1.05
 _TRIES: Final = 4
 """A series of loads ends when the last four brought less than 5% over what came before."""
+UNKNOWN: Final = 0.5
+"""How likely a series of loads breaks a constraint of which nothing is known."""
 
 
 def at_load(trial: AnalysisTrial, value: float) -> AnalysisTrial:
@@ -29,14 +31,10 @@ def load_of(trial: AnalysisTrial) -> float:
     return max(load.rate or load.concurrency for load in trial.loads)
 
 
-def expected_loads(trial: AnalysisTrial, values: Sequence[int], binary_steps: int = 0) -> int:
-    """How many loads a series is expected to have: more gains up to the one that keeps the model busy, no later one.
-
-    Args:
-        binary_steps: towards a limit, where there is one.
-    """
+def expected_loads(trial: AnalysisTrial, values: Sequence[int]) -> int:
+    """How many loads a series is expected to have: more gains up to the one that keeps the model busy, no later one."""
     gaining = sum(value <= load_of(trial) for value in values)
-    return min(gaining + _TRIES, len(values)) + binary_steps
+    return min(gaining + _TRIES, len(values))
 
 
 def sweep_loads(
@@ -46,6 +44,7 @@ def sweep_loads(
     utility: Utility,
     scale: int = 2,
     binary_steps: int = 5,
+    chances: Sequence[float] = (),
 ) -> Search:
     """Measure each trial under growing loads until more brings nothing.
 
@@ -55,17 +54,19 @@ def sweep_loads(
     Args:
         is_within: whether a measurement keeps all constraints.
         binary_steps: towards the greatest load that keeps them; 0 where there are none.
+        chances: how likely each trial breaks them; empty where nothing is known.
     """
-    expected = [expected_loads(trial, values, binary_steps) for trial in trials]
-    measured = 0
+    expected = [expected_loads(trial, values) for trial in trials]
+    steps = [chance * binary_steps for chance in chances or [UNKNOWN] * len(trials)]
+    grown = 0
     for number, trial in enumerate(trials):
         # The present series counts as expected; those before it say how far that is off.
-        ratio = (measured + expected[number]) / sum(expected[: number + 1])
-        later = expected[number + 1 :]
-        run = _LoadSeries(trial, is_within, scale, WorkLeft.of(ratio * sum(later), scale, len(later)))
-        yield from run.grow(values, utility, expected[number] - binary_steps, binary_steps)
+        ratio = (grown + expected[number]) / sum(expected[: number + 1])
+        rest = ratio * sum(expected[number + 1 :]) + sum(steps[number + 1 :])
+        run = _LoadSeries(trial, is_within, scale, WorkLeft.of(rest, scale, len(trials) - number - 1))
+        yield from run.grow(values, utility, expected[number], steps[number])
+        grown += run.measured
         yield from run.approach(binary_steps)
-        measured += run.measured
 
 
 @dataclass(slots=True)
@@ -86,7 +87,7 @@ class _LoadSeries:
     within: int | None = None
     broken: int | None = None
 
-    def grow(self, values: Sequence[int], utility: Utility, expected: int, behind: int) -> Search:
+    def grow(self, values: Sequence[int], utility: Utility, expected: int, behind: float) -> Search:
         """Growing loads until more brings nothing, or breaks the constraints."""
         best, since = 0.0, 0
         for value in values:
@@ -118,7 +119,7 @@ class _LoadSeries:
             else:
                 self.broken = middle
 
-    def _request(self, value: int, left: int, stage: str) -> MeasurementRequest:
+    def _request(self, value: int, left: float, stage: str) -> MeasurementRequest:
         self.measured += 1
         work = WorkLeft.of(left, self.scale, 0) + self.later
         return MeasurementRequest(at_load(self.trial, value), self.scale, work, stage)
