@@ -176,6 +176,40 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_model_that_is_missing_and_a_configuration_that_ends_the_server_leave_the_others(tmp_path: Path) -> None:
+    ends = "import os\n\nclass TritonPythonModel:\n    def initialize(self, args):\n        os.kill(os.getppid(), 9)\n"
+    text = identity(dims="2", max_batch_size=2, delay_ms=4, extra="dynamic_batching { }")
+    (write_model(tmp_path / "models", "sleeps", text) / "1" / "model.py").write_text(ends)
+    model = {**LISTED, "model_config_parameters": {"backend": ["python", "identity"]}}
+    settings = {"run_config_search_disable": True, "profile_models": {"missing": LISTED, "sleeps": model}}
+    code, out, errors = run(tmp_path, **{**QUICK, **settings, "model_repository": "models"})
+    assert code == 1
+    assert "error: missing: the server that analyze started" in errors
+    assert "1 trials failed, the first with: the server was killed by signal 9" in out
+    assert len(report(tmp_path)["profiles"][0]["rows"]) == 3
+
+
+@pytest.mark.slow
+def test_a_server_that_is_gone_leaves_a_report(models: Path, tmp_path: Path) -> None:
+    with (
+        serving(tmp_path / "log", "--model-repository", models, "--model-control-mode=explicit") as running,
+        start(tmp_path, **remote(running, profile_models=["sleeps"])) as process,
+    ):
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                if "sleeps_config_0" in line:
+                    break
+            running.process.kill()
+            _, errors = process.communicate(timeout=RUN_S)
+        finally:
+            process.kill()
+    assert process.returncode == 1
+    assert "has what was measured, and the next run uses it" in errors
+    assert report(tmp_path)["profiles"][0]["rows"]
+
+
+@pytest.mark.slow
 def test_a_server_that_loads_nothing_is_told_apart(models: Path, tmp_path: Path) -> None:
     with serving(tmp_path / "log", "--model-repository", models) as running:
         settings = remote(running, run_config_search_disable=True, profile_models={"sleeps": LISTED})

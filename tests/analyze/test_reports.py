@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from naiad.analyze.checkpoint import Checkpoint
+from naiad.analyze.checkpoint import Checkpoint, write_checkpoint
+from naiad.analyze.errors import AnalyzeError
 from naiad.analyze.measurement import Measurement, ModelFigures
 from naiad.analyze.rank.score import Judge
+from naiad.analyze.report.detailed import write_reports
 from naiad.analyze.report.text import summary_text
 from naiad.analyze.report.write import write_results
 from naiad.analyze.result import Analysis, ModelProfile, SetOfModels
@@ -46,6 +48,16 @@ def test_a_file_that_cannot_be_written_is_named_and_the_others_are_there(analysi
     assert all(text.startswith(f"cannot write '{tmp_path / 'reports'}") for text in analysis.failures)
 
 
+def test_charts_that_a_file_asks_for_are_on_both_pages(analysis: Analysis, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    plots = "plots:\n  ours:\n    title: Our own chart\n    x_axis: concurrency\n    y_axis: perf_throughput\n"
+    file.write_text(f"model_repository: {tmp_path}\nprofile_models: [sleeping]\nexport_path: {tmp_path}\n{plots}")
+    written = write_results(analysis, parse_analyze(["profile", "-f", str(file)]))
+    pages = [made for made in written if made.suffix == ".html"]
+    assert len(pages) == 2
+    assert all("Our own chart" in page.read_text() for page in pages)
+
+
 def test_everything_that_is_written_is_named(analysis: Analysis, tmp_path: Path) -> None:
     files = write_results(analysis, settings_in(tmp_path))
     assert analysis.failures == []
@@ -66,3 +78,16 @@ def test_sets_of_models_say_what_each_model_loses(analysis: Analysis, tmp_path: 
     text = summary_text(analysis, settings_in(tmp_path))
     assert "a + b: 20.0 inferences/s together, 512 MB; a p99 30 ms (alone 10), b p99 4 ms (alone 2)" in text
     assert "a + c: no room for 'c'" in text
+
+
+def test_a_report_at_a_load_that_was_not_measured_names_those_that_were(tmp_path: Path) -> None:
+    source, checkpoint = RecordedSource("sleeping"), Checkpoint()
+    trial = source.space.trial(next(source.space.points()))
+    name = checkpoint.name(trial.variants[0].model, trial.variants[0].changes_json)
+    checkpoint.measurements = [("digest", source.measure(trial, 1))]
+    write_checkpoint(checkpoint, tmp_path / "0.ckpt")
+    words = ["report", "-n", name, "-s", str(tmp_path), "-e", str(tmp_path)]
+    (file,) = write_reports(parse_analyze([*words, f"--report-concurrency={trial.loads[0].concurrency}"]))
+    assert file.is_file()
+    with pytest.raises(AnalyzeError, match=f"'{name}' was not measured at the concurrency 3; it was at batch size 1"):
+        write_reports(parse_analyze([*words, "--report-concurrency=3"]))

@@ -12,8 +12,34 @@ from naiad.analyze.errors import AnalyzeOptionError
 from naiad.analyze.settings.read import parse_analyze
 from naiad.analyze.settings.settings import AnalyzeSettings
 from naiad.analyze.settings.sweep import SweepError, configurations_of
+from naiad.analyze.settings.table import keys_of
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "analyze").glob("*.yaml"))
+THEIRS = {
+    "profile": """
+    always_report_gpu_metrics batch_sizes bls_composing_models checkpoint_directory client_max_retries client_protocol
+    collect_cpu_metrics concurrency concurrency_sweep_disable config_file constraints cpu_only_composing_models
+    dcgm_disable duration_seconds early_exit_enable ensemble_composing_models export_path filename_model_gpu
+    filename_model_inference filename_server_only genai_perf_flags gpu_output_fields gpus inference_output_fields
+    latency_budget max_percentage_of_search_space min_percentage_of_search_space min_throughput model_repository
+    model_type monitoring_interval num_configs_per_model num_top_model_configs objectives optuna_early_exit_threshold
+    optuna_max_trials optuna_min_trials output_model_repository_path override_output_model_repository
+    perf_analyzer_cpu_util perf_analyzer_flags perf_analyzer_max_auto_adjusts perf_analyzer_path perf_analyzer_timeout
+    perf_output perf_output_path profile_models reload_model_disable request_rate request_rate_search_enable
+    run_config_profile_models_concurrently_enable run_config_search_disable run_config_search_max_binary_search_steps
+    run_config_search_max_concurrency run_config_search_max_instance_count run_config_search_max_model_batch_size
+    run_config_search_max_request_rate run_config_search_min_concurrency run_config_search_min_instance_count
+    run_config_search_min_model_batch_size run_config_search_min_request_rate run_config_search_mode
+    server_output_fields skip_detailed_reports skip_summary_reports triton_docker_args triton_docker_image
+    triton_docker_labels triton_docker_mounts triton_docker_shm_size triton_grpc_endpoint triton_http_endpoint
+    triton_install_path triton_launch_mode triton_metrics_url triton_output_path triton_server_environment
+    triton_server_flags triton_server_path use_concurrency_formula weighting
+    """,
+    "report": """
+    always_report_gpu_metrics checkpoint_directory config_file export_path output_formats plots report_model_configs
+    """,
+}
+"""The keys of model-analyzer 1.58."""
 BASE: dict[str, Any] = {"model_repository": "models", "profile_models": ["add"]}
 
 
@@ -34,6 +60,11 @@ def test_the_examples_are_read(file: Path) -> None:
     settings = parse_analyze(["profile", "-f", str(file)])
     assert settings.models
     assert settings.warnings == ()
+
+
+@pytest.mark.parametrize("command", THEIRS)
+def test_every_key_of_the_reference_is_known(command: str) -> None:
+    assert set(THEIRS[command].split()) <= set(keys_of(command))
 
 
 def test_there_are_six_examples() -> None:
@@ -57,10 +88,20 @@ def test_modes_stand_before_the_command(tmp_path: Path) -> None:
     words = ["-m", "models", "--profile-models", "add"]
     assert parse_analyze(["-m", "offline", "profile", *words]).mode == "offline"
     assert parse_analyze(["analyze", *words]).command == "profile"
-    assert parse_analyze(["report", "-n", "add_config_1,add_config_2"]).report_configs == (
-        "add_config_1",
-        "add_config_2",
-    )
+    named = parse_analyze(["report", "-n", "add_config_1,add_config_2"]).report_configs
+    assert list(named) == ["add_config_1", "add_config_2"]
+
+
+def test_a_configuration_of_a_report_has_charts_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "report.yaml"
+    plot = {"title": "Memory", "x_axis": "perf_latency_p99", "y_axis": "gpu_used_memory", "monotonic": False}
+    section = {"plots": {"memory": plot}}
+    file.write_text(yaml.safe_dump({"report_model_configs": {"add_config_0": section, "add_config_1": None}}))
+    found = parse_analyze(["report", "-f", str(file)]).report_configs
+    assert found == {"add_config_0": {"memory": plot}, "add_config_1": {}}
+    file.write_text(yaml.safe_dump({"report_model_configs": {"add_config_0": {"plotz": {}}}}))
+    with pytest.raises(AnalyzeOptionError, match=r"report_model_configs\.add_config_0: found .*expected plots"):
+        parse_analyze(["report", "-f", str(file)])
 
 
 def test_a_model_has_settings_of_its_own(tmp_path: Path) -> None:

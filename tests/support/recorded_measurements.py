@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,9 @@ from statistics import mean
 from typing import Any
 
 from naiad.analyze.errors import TrialError
+from naiad.analyze.measure.source import MeasurementSource
 from naiad.analyze.measurement import Measurement, ModelFigures
+from naiad.analyze.search.loads import load_of
 from naiad.analyze.space.knobs import Knob, Subject
 from naiad.analyze.space.space import Dimension, LoadLimits, Space
 from naiad.analyze.trial import AnalysisTrial
@@ -68,11 +71,64 @@ class RecordedSource:
     def truth(self, trial: AnalysisTrial) -> float:
         """The throughput of a configuration over all rounds."""
         rows = self._rows[self.keys[trial.key]]
-        return mean(mean(row[0]) for row in rows if not isinstance(row, dict))
+        return float(mean(mean(row[0]) for row in rows if not isinstance(row, dict)))
 
     def best(self) -> float:
         """The most throughput of any configuration."""
         return max(self.truth(self.space.trial(point)) for point in self.space.points())
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+
+class ReplayedSource(MeasurementSource):
+    """Recorded models under other loads as well, with the time that measurements take on a server.
+
+    Args:
+        model: which recording all models are measured by.
+        change_s: what a change of the configuration takes.
+        beside_s: what every measurement takes beside its windows.
+        spread: the standard deviation of these times, as a part of them.
+    """
+
+    def __init__(self, model: str, change_s: float = 0.3, beside_s: float = 0.15, spread: float = 0.3) -> None:
+        self._recorded = RecordedSource(model)
+        self._change_s, self._beside_s, self._spread = change_s, beside_s, spread
+        self._random = random.Random(model)
+        self._setup: object = None
+        space = self._recorded.space
+        trials = [space.default_trial(), *map(space.trial, space.points())]
+        self._busy = {self._key(trial): trial for trial in trials}
+
+    def _key(self, trial: AnalysisTrial) -> tuple[int, ...]:
+        """Instances, batch size and delay; nothing for the default."""
+        changes = trial.variants[0].changes
+        if not changes:
+            return ()
+        delay = changes["dynamic_batching"].get("max_queue_delay_microseconds", 0)
+        return changes["instance_group"][0]["count"], changes["max_batch_size"], delay
+
+    def config(self, model: str) -> Mapping[str, Any]:
+        """The configuration that was recorded."""
+        return self._recorded.config(model)
+
+    def idle(self, seconds: float) -> dict[str, Any]:
+        """Nothing is known."""
+        return {}
+
+    def measure(self, trial: AnalysisTrial, scale: int) -> Measurement:
+        """The recorded measurement, with less throughput under a lower load."""
+        busy = self._busy[self._key(trial)]
+        found = self._recorded.measure(busy, scale)
+        part = load_of(trial) / load_of(busy)
+        for model in found.models:
+            model.figures["perf_throughput"] *= min(part, 1.0)
+            model.figures["perf_latency_p99"] *= part
+        found.trial, found.window_ms = trial, 150 * scale
+        changes = self._change_s if trial.setup != self._setup else 0.0
+        found.took_s = (changes + self._beside_s) * max(self._random.gauss(1, self._spread), 0.2) + 0.45 * scale
+        self._setup = trial.setup
+        return found
 
     def close(self) -> None:
         """Nothing was opened."""

@@ -54,11 +54,13 @@ class SimulatedQueue:
         callers: how many there are; each sends the next request a little after its response.
         rate: requests a second in their place; 0 for callers.
         setup: may be changed at any time.
+        slowness: how many times as long batches take, as on a machine that does other things as well.
     """
 
     def __init__(self, model: SimulatedModel, setup: TunedSetup, callers: int = 0, rate: float = 0.0, cores: int = 2):
         self.model, self.setup, self.callers, self.rate, self.cores = model, setup, callers, rate, cores
         self.now = 0.0
+        self.slowness = 1.0
         self._random = random.Random(7)
         self._events: list[tuple[float, int, int, object]] = []
         self._queue: deque[float] = deque()
@@ -123,7 +125,7 @@ class SimulatedQueue:
                 return
             batch = [self._queue.popleft() for _ in range(min(len(self._queue), setup.max_rows))]
             self._running += 1
-            took = self.model.seconds(len(batch), setup, self._running, self.cores)
+            took = self.slowness * self.model.seconds(len(batch), setup, self._running, self.cores)
             took *= max(0.5, self._random.gauss(1.0, self.model.noise))
             self._batches[len(batch)].append(took)
             self._push(self.now + took, _DONE, batch)
@@ -135,7 +137,7 @@ def drive(
     seconds: float,
     limit_s: float,
     seen: Callable[[TuningDecision], object] = lambda decision: None,
-    step_s: float = 0.5,
+    step_s: float = 0.25,
 ) -> TuningSample:
     """Let a controller set a queue up for some seconds; what happened in them."""
     total = TuningSample()

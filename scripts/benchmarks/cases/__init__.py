@@ -110,7 +110,7 @@ CASES: Mapping[str, Case] = {
     "reload": reload.measure,
     "load_beside": load_beside.measure,
     "load_rounds": load_rounds.measure,
-    "slo": slo.measure_slo,
+    **slo.SLO_CASES,
     "field_linear": linear.linear,
     "field_inception": inception.inception_like,
     "field_east": east.east_like,

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from statistics import mean
+from typing import Any, Final
 
 from naiad.analyze.measure.source import MeasurementSource
 from naiad.analyze.rank.score import Judge
 from naiad.analyze.result import ModelProfile
-from naiad.analyze.search.brute import brute
-from naiad.analyze.search.halving import budget_of, halving
-from naiad.analyze.search.loads import sweep_loads
-from naiad.analyze.search.optuna import TrialLimits, load_optuna, optuna_search
-from naiad.analyze.search.quick import quick
+from naiad.analyze.search.brute import BRUTE_SCALE, brute
+from naiad.analyze.search.halving import halving, halving_work
+from naiad.analyze.search.loads import UNKNOWN, expected_loads, load_of, sweep_loads
+from naiad.analyze.search.optuna import OPTUNA_SCALE, TrialLimits, load_optuna, optuna_search
+from naiad.analyze.search.quick import quick, quick_work
 from naiad.analyze.search.search import Search
+from naiad.analyze.search.work import NOTHING, WorkLeft, trials_left
 from naiad.analyze.settings.goal import Goal
 from naiad.analyze.settings.settings import AnalyzeSettings, ModelSettings
 from naiad.analyze.space.build import build_space, powers_of_two
@@ -22,7 +24,8 @@ from naiad.analyze.space.knobs import Knob, Subject
 from naiad.analyze.space.space import Space
 from naiad.analyze.trial import AnalysisTrial
 
-_SWEEP_TRIES = 6
+SWEEP_SCALE: Final = 2
+"""The length of the windows of a sweep, in shortest windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +34,7 @@ class SearchPlan:
 
     Attributes:
         loads: the concurrencies, or rates, of a sweep; empty where the file lists the loads.
-        expected: about how many measurements the search takes.
-        later: about how many come behind it.
+        expected: the work of the search, behind the default.
     """
 
     settings: AnalyzeSettings
@@ -40,20 +42,21 @@ class SearchPlan:
     goals: tuple[Goal, ...]
     loads: tuple[int, ...]
     search: str
-    expected: int
-    later: int
+    expected: WorkLeft
 
     @property
     def text(self) -> str:
         """The search, for people."""
-        return f"{self.search} over {self.space.size} configurations and loads, about {self.expected} measurements"
+        count = f"{self.expected.count + 1:.0f}"
+        return f"{self.search} over {self.space.size} configurations and loads, about {count} measurements"
 
 
 def plan_of(settings: AnalyzeSettings, models: Sequence[ModelSettings], source: MeasurementSource) -> SearchPlan:
     """The plan for models that are measured together.
 
     Raises:
-        AnalyzeError: a model is not there, or the search cannot be done.
+        TrialError: a model cannot be loaded.
+        AnalyzeError: nothing can be measured, or the search cannot be done.
     """
     subjects, sections = [], []
     for model in models:
@@ -73,10 +76,8 @@ def plan_of(settings: AnalyzeSettings, models: Sequence[ModelSettings], source: 
         load_optuna()
     loads = _loads(settings, space)
     expected = _expected(settings, search, space, loads)
-    sweeps = bool(loads) and search != "brute" and not settings["concurrency_sweep_disable"]
-    later = (settings["num_configs_per_model"] + 1) * _SWEEP_TRIES if sweeps else 0
     goals = tuple(model.goal for model, subject in zip(sections, subjects, strict=True) if not subject.is_composing)
-    return SearchPlan(settings, space, goals, loads, search, expected, later)
+    return SearchPlan(settings, space, goals, loads, search, expected)
 
 
 def _composing(settings: AnalyzeSettings, subjects: Sequence[Subject]) -> list[ModelSettings]:
@@ -101,14 +102,19 @@ def _loads(settings: AnalyzeSettings, space: Space) -> tuple[int, ...]:
     return powers_of_two(low, high)
 
 
-def _expected(settings: AnalyzeSettings, search: str, space: Space, loads: Sequence[int]) -> int:
+def _expected(settings: AnalyzeSettings, search: str, space: Space, loads: Sequence[int]) -> WorkLeft:
     if search == "brute":
-        return space.size * (min(len(loads), _SWEEP_TRIES) if loads else 1)
+        if not loads:
+            return WorkLeft.of(space.size, BRUTE_SCALE)
+        series = [expected_loads(space.trial(point), loads) for point in space.points()]
+        return WorkLeft.of(sum(series), BRUTE_SCALE, len(series))
     if search == "optuna":
-        return trial_limits(settings).most_of(space.size)
+        limits, size = trial_limits(settings), space.size
+        least, most = min(limits.least_of(size), size), min(limits.most_of(size), size)
+        return WorkLeft.of(trials_left(0, 0, least, most, limits.most_idle), OPTUNA_SCALE)
     if search == "quick":
-        return min(6 * len(space.dimensions) + 4, space.size)
-    return settings["search_measurements"] or budget_of(space.size)
+        return quick_work(space)
+    return halving_work(space.size, settings["search_measurements"] or 0)
 
 
 def trial_limits(settings: AnalyzeSettings) -> TrialLimits:
@@ -126,8 +132,7 @@ def search_of(plan: SearchPlan, judge: Judge) -> Search:
     """The search behind the measurement of the default."""
     settings, space = plan.settings, plan.space
     if plan.search == "brute":
-        steps = settings["run_config_search_max_binary_search_steps"]
-        return brute(space, plan.loads, judge.is_within, judge.utility, steps)
+        return brute(space, plan.loads, judge.is_within, judge.utility, _binary_steps(plan))
     if plan.search == "quick":
         return quick(space, judge.utility)
     if plan.search == "optuna":
@@ -135,28 +140,63 @@ def search_of(plan: SearchPlan, judge: Judge) -> Search:
     return halving(space, judge.utility, settings["search_measurements"] or 0, settings["search_seed"])
 
 
-def sweep_of(plan: SearchPlan, profile: ModelProfile, best: Sequence[AnalysisTrial]) -> Search:
+def sweep_of(plan: SearchPlan, profile: ModelProfile) -> Search:
     """Other loads on the best configurations and on the default."""
-    settings = plan.settings
-    if not plan.loads or settings["concurrency_sweep_disable"]:
-        return _nothing()
-    # Brute force has swept all but the default.
-    trials = [plan.space.default_trial(), *(best if plan.search != "brute" else ())]
-    steps = settings["run_config_search_max_binary_search_steps"]
-    return sweep_loads(
-        trials,
-        _thinned(plan.loads, best),
-        profile.judge.is_within,
-        profile.judge.utility,
-        binary_steps=steps,
-    )
+    trials, loads = _swept(plan, profile)
+    judge, chances = profile.judge, _chances(plan, profile, trials, loads)
+    return sweep_loads(trials, loads, judge.is_within, judge.utility, SWEEP_SCALE, _binary_steps(plan), chances)
+
+
+def _binary_steps(plan: SearchPlan) -> int:
+    """Steps towards the greatest load that keeps the constraints."""
+    is_limited = any(goal.constraints for goal in plan.goals)
+    return int(plan.settings["run_config_search_max_binary_search_steps"]) if is_limited else 0
+
+
+def sweep_work(plan: SearchPlan, profile: ModelProfile) -> WorkLeft:
+    """How much ``sweep_of`` is expected to measure, if the best configurations so far stay the best."""
+    trials, loads = _swept(plan, profile)
+    if not trials:
+        return NOTHING
+    steps = _binary_steps(plan)
+    chances = _chances(plan, profile, trials, loads)
+    series = [expected_loads(trial, loads) + chance * steps for trial, chance in zip(trials, chances, strict=True)]
+    if plan.search != "brute":
+        # At the beginning of a search there are fewer than there will be.
+        missing = plan.settings["num_configs_per_model"] + 1 - len(trials)
+        series += [series[-1]] * min(missing, plan.space.size)
+    return WorkLeft.of(sum(series), SWEEP_SCALE, len(series))
+
+
+def _chances(
+    plan: SearchPlan, profile: ModelProfile, trials: Sequence[AnalysisTrial], loads: Sequence[int]
+) -> list[float]:
+    """How likely each trial breaks the latency budget under the greatest load: latencies grow as the load does."""
+    budgets = [goal.latency_budget_ms for goal in plan.goals if goal.latency_budget_ms is not None]
+    found = []
+    for trial in trials:
+        measured = [one for one in profile.repeats.get(trial, ()) if not one.error]
+        if not budgets or not measured:
+            found.append(UNKNOWN)
+            continue
+        latency_ms = mean(one.p99_ms for one in measured) * loads[-1] / load_of(trial)
+        found.append(float(latency_ms > min(budgets)))
+    return found
+
+
+def _swept(plan: SearchPlan, profile: ModelProfile) -> tuple[list[AnalysisTrial], list[int]]:
+    if not plan.loads or plan.settings["concurrency_sweep_disable"]:
+        return [], []
+    default = plan.space.default_trial()
+    if plan.search == "brute":
+        # All but the default was swept.
+        return [default], _thinned(plan.loads, [default])
+    best = [row.trial for row in profile.ranked() if not row.trial.is_default]
+    best = best[: plan.settings["num_configs_per_model"]]
+    return [default, *best], _thinned(plan.loads, best)
 
 
 def _thinned(loads: Sequence[int], best: Sequence[AnalysisTrial]) -> list[int]:
     """The powers of four up to twice the load of the best: enough for a curve."""
     top = max((load.concurrency for trial in best for load in trial.loads), default=16)
     return [load for place, load in enumerate(loads) if load <= 2 * top and (place % 2 == 0 or load >= top)]
-
-
-def _nothing() -> Search:
-    yield from ()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
+from collections import deque
+from statistics import mean
+from typing import Final
 
 from naiad.analyze.measurement import Measurement
 from naiad.analyze.result import ModelProfile
 from naiad.analyze.search.search import MeasurementRequest
+from naiad.analyze.search.work import WorkLeft
+from naiad.analyze.trial import Variant
+from naiad.perf.measure.stability import WINDOWS
 
 
 class AnalyzeProgress:
@@ -26,37 +30,43 @@ class AnalyzeProgress:
         """Something is wrong that does not end the run."""
 
 
-@dataclass(slots=True)
-class TimeLeft:
-    """Estimates how long the rest takes: by what measurements of its kind took lately.
+_LATELY: Final = 16
+"""How many measurements say what the next ones take."""
+_CHANGE_PART: Final = 0.5
+"""The part of what a measurement takes beside its windows that a change of the configuration is taken for, as long as
+none without a change has been seen."""
 
-    Attributes:
-        later: measurements that come behind those that the search counts.
-        later_scale: the length of their windows.
+
+class TimeLeft:
+    """Estimates how long the rest takes: by what measurements took lately.
+
+    Args:
+        window_ms: the length of the shortest windows.
     """
 
-    later: int = 0
-    later_scale: int = 2
-    _base_s: float = 0.0
-    _per_scale_s: float = 0.45
-    _count: int = 0
-    _began: float = field(default_factory=time.monotonic)
+    def __init__(self, window_ms: int) -> None:
+        self._window_s = window_ms / 1e3
+        self._longer = 1.0
+        self._changed: deque[float] = deque(maxlen=_LATELY)
+        self._same: deque[float] = deque(maxlen=_LATELY)
+        self._before: tuple[Variant, ...] | None = None
 
-    def note(self, took_s: float, scale: int) -> None:
-        """Learn from one measurement: what does not depend on its windows, mostly a load, is told apart."""
-        self._count += 1
-        rest = max(took_s - self._per_scale_s * scale, 0.0)
-        weight = 1 / min(self._count, 8)
-        self._base_s += weight * (rest - self._base_s)
+    def note(self, found: Measurement, scale: int) -> None:
+        """Learn from one measurement: what it took beside its windows, mostly a load."""
+        setup = found.trial.setup
+        beside_s = found.took_s
+        if not found.error:
+            beside_s = max(found.took_s - WINDOWS * found.window_ms / 1e3, 0.0)
+            # Models that complete little in a window have longer ones.
+            self._longer = found.window_ms / 1e3 / (self._window_s * scale)
+        (self._same if setup == self._before else self._changed).append(beside_s)
+        self._before = setup
 
-    def set_window(self, window_ms: int) -> None:
-        """Three windows, and a little before and behind them."""
-        self._per_scale_s = 3 * window_ms / 1e3
-
-    def estimate(self, request: MeasurementRequest) -> float | None:
+    def estimate(self, work: WorkLeft) -> float | None:
         """Seconds; None before anything is known."""
-        if not self._count:
+        if not self._changed:
             return None
-        # Most searches' later measurements are longer than the present one.
-        now = request.left * (self._base_s + self._per_scale_s * request.scale)
-        return now + self.later * (self._base_s / 2 + self._per_scale_s * self.later_scale)
+        changed_s = mean(self._changed)
+        same_s = mean(self._same) if self._same else changed_s * (1 - _CHANGE_PART)
+        beside_s = work.changes * changed_s + (work.count - work.changes) * same_s
+        return beside_s + WINDOWS * work.scales * self._window_s * self._longer

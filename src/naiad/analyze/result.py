@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,13 +55,12 @@ class ModelProfile:
     def ranked(self) -> list[Measurement]:
         """The best trial of each configuration, the best configuration first.
 
-        What was measured once by the way, with short windows, does not come first: that it looks good may be luck.
+        What was measured once by the way, with short windows, may look good by luck. First comes what is the best with
+        the standard deviation of its measurements taken off.
         """
         rows = self.judge.ranked(self.rows)
-        evidence = {setup: self._evidence(setup) for setup in {row.trial.setup for row in rows}}
-        most = max(evidence.values(), default=0)
-        trusted = [row for row in rows if 2 * evidence[row.trial.setup] >= most and self.judge.is_within(row)]
-        order = [*trusted[:1], *rows]
+        within = [row for row in rows if self.judge.is_within(row)]
+        order = [*([max(within, key=self._lower_bound(within))] if within else []), *rows]
         seen: set[tuple[Variant, ...]] = set()
         found = []
         for row in order:
@@ -69,15 +69,16 @@ class ModelProfile:
                 found.append(row)
         return found
 
-    def _evidence(self, setup: tuple[Variant, ...]) -> int:
-        """How long a configuration was measured in all, in ms of windows."""
-        return sum(
-            one.window_ms
-            for trial, found in self.repeats.items()
-            if trial.setup == setup
-            for one in found
-            if not one.error
-        )
+    def _lower_bound(self, rows: Sequence[Measurement]) -> Callable[[Measurement], float]:
+        """The gain of a row less its standard deviation, which is smaller the longer it was measured in all."""
+        lengths = {row.trial: sum(one.window_ms for one in self.repeats[row.trial] if not one.error) for row in rows}
+        shortest = max(min(lengths.values()), 1)
+        deviation = self.noise.between
+
+        def bound(row: Measurement) -> float:
+            return (self.judge.gain(row) or 0.0) - deviation * math.sqrt(shortest / max(lengths[row.trial], 1))
+
+        return bound
 
     def loads_of(self, setup: tuple[Variant, ...]) -> list[Measurement]:
         """All loads on one configuration, the least first."""

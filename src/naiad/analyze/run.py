@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +23,12 @@ from naiad.analyze.errors import AnalyzeError, TrialError
 from naiad.analyze.measure.perf_level import AnalysisStoppedError
 from naiad.analyze.measure.source import LoadOptions, MeasurementSource
 from naiad.analyze.measurement import Measurement
-from naiad.analyze.plan import SearchPlan, plan_of, search_of, sweep_of
+from naiad.analyze.plan import SearchPlan, plan_of, search_of, sweep_of, sweep_work
 from naiad.analyze.progress import AnalyzeProgress, TimeLeft
 from naiad.analyze.rank.score import Judge
 from naiad.analyze.result import Analysis, ModelProfile, SetOfModels
 from naiad.analyze.search.search import MeasurementRequest, Search
+from naiad.analyze.search.work import WorkLeft
 from naiad.analyze.settings.settings import AnalyzeSettings
 from naiad.analyze.trial import AnalysisTrial
 from naiad.perf.interrupts import Interrupts
@@ -36,6 +38,8 @@ from naiad.perf.report.machine import machine_fingerprint
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _BASE_SCALE: Final = 4
 _MOST_SETS: Final = 11
+
+_Later = Callable[[], WorkLeft]
 
 OpenSource = Callable[[AnalyzeSettings, LoadOptions, Stop], tuple[MeasurementSource, str]]
 
@@ -69,6 +73,7 @@ class AnalyzeRun:
         self._digest = digest_of(_what_matters(settings, self._options))
         self._pool = MeasurementPool(checkpoint.measurements, self._digest)
         self._cannot_write = False
+        self._time_left = TimeLeft(self._options.window_ms)
         self.analysis = Analysis(
             checkpoint, machine=machine_fingerprint(), command=tuple(command), mode=settings.mode, idle=checkpoint.idle
         )
@@ -78,8 +83,10 @@ class AnalyzeRun:
     def run(self) -> Analysis:
         """Measure everything.
 
+        What ends a run on its way, such as a server that is gone, is a failure of the analysis.
+
         Raises:
-            AnalyzeError: nothing can be measured; what was measured before is in the checkpoint.
+            AnalyzeError: nothing could be measured.
             KeyboardInterrupt: the user stopped it twice.
         """
         with Interrupts(self._stop, _SIGNALS):
@@ -88,6 +95,11 @@ class AnalyzeRun:
                 self._profile_all(source)
             except AnalysisStoppedError:
                 self.analysis.is_interrupted = True
+            except AnalyzeError as error:
+                if not any(profile.repeats for profile in self.analysis.profiles):
+                    raise
+                kept = f"the checkpoint '{self._file}' has what was measured, and the next run uses it"
+                self.analysis.failures.append(f"{error}; {kept}")
             finally:
                 self._close(source)
         return self.analysis
@@ -104,7 +116,8 @@ class AnalyzeRun:
         self.analysis.checkpoint.idle = self.analysis.idle = idle
         together = settings["run_config_profile_models_concurrently_enable"]
         groups = [settings.models] if together else [(model,) for model in settings.models]
-        for models in groups:
+        sets = self._work_of_sets()
+        for number, models in enumerate(groups):
             try:
                 plan = plan_of(settings, models, source)
             except TrialError as error:
@@ -114,40 +127,47 @@ class AnalyzeRun:
                 self.analysis.checkpoint.configs.update({name: dict(c) for name, c in subject.configs.items()})
             profile = ModelProfile(plan.space.subjects, Judge(plan.goals), plan.space.size)
             self.analysis.profiles.append(profile)
-            self._profile(source, plan, profile)
-        if settings["search_model_sets"] and len(self.analysis.profiles) > 1:
+            self._profile(source, plan, profile, len(groups) - number - 1, sets)
+        if sets.count and len(self.analysis.profiles) > 1:
             self._measure_sets(source)
 
     def _fail(self, text: str) -> None:
         self.analysis.failures.append(text)
         self._progress.warned(text)
 
-    def _profile(self, source: MeasurementSource, plan: SearchPlan, profile: ModelProfile) -> None:
-        left = TimeLeft(plan.later)
-        left.set_window(self._options.window_ms)
+    def _profile(
+        self, source: MeasurementSource, plan: SearchPlan, profile: ModelProfile, models: int, sets: WorkLeft
+    ) -> None:
+        """Measure one model, or several together, with so many other ones and the sets behind them."""
+
+        def others() -> WorkLeft:
+            # What they take is not known before they are loaded: about as much as this one.
+            alike = plan.expected + WorkLeft.of(1, _BASE_SCALE) + sweep_work(plan, profile)
+            return alike * models + sets
+
+        def with_sweep() -> WorkLeft:
+            return sweep_work(plan, profile) + others()
+
         self._progress.began(profile, plan.text)
         request = MeasurementRequest(plan.space.default_trial(), _BASE_SCALE, plan.expected, "as in the repository")
-        profile.default = self._measure(source, profile, request, left)
+        profile.default = self._measure(source, profile, request, with_sweep)
         if not profile.default.error:
             profile.judge.base = profile.default
-        self._follow(source, profile, search_of(plan, profile.judge), left)
+        self._follow(source, profile, search_of(plan, profile.judge), with_sweep)
         profile.searched = set(profile.repeats)
-        left.later = 0
-        best = [row.trial for row in profile.ranked() if not row.trial.is_default]
-        top = best[: self._settings["num_configs_per_model"]]
-        self._follow(source, profile, sweep_of(plan, profile, top), left)
+        self._follow(source, profile, sweep_of(plan, profile), others)
 
-    def _follow(self, source: MeasurementSource, profile: ModelProfile, search: Search, left: TimeLeft) -> None:
+    def _follow(self, source: MeasurementSource, profile: ModelProfile, search: Search, later: _Later) -> None:
         request = next(search, None)
         while request is not None:
-            found = self._measure(source, profile, request, left)
+            found = self._measure(source, profile, request, later)
             try:
                 request = search.send(found)
             except StopIteration:
                 request = None
 
     def _measure(
-        self, source: MeasurementSource, profile: ModelProfile, request: MeasurementRequest, left: TimeLeft
+        self, source: MeasurementSource, profile: ModelProfile, request: MeasurementRequest, later: _Later
     ) -> Measurement:
         if self._stop.is_wanted:
             raise AnalysisStoppedError
@@ -159,21 +179,23 @@ class AnalyzeRun:
             profile.reused += 1
         else:
             found = self._measured(source, trial, request.scale)
-            left.note(found.took_s, request.scale)
+            self._time_left.note(found, request.scale)
             profile.measured += 1
             profile.took_s += found.took_s
             self.analysis.checkpoint.measurements.append((self._digest, found))
             self._save()
         profile.repeats.setdefault(trial, []).append(found)
-        self._progress.measured(self.analysis.name(trial), found, request, left.estimate(request))
+        left_s = self._time_left.estimate(request.left + later())
+        self._progress.measured(self.analysis.name(trial), found, request, left_s)
         return found
 
     def _measured(self, source: MeasurementSource, trial: AnalysisTrial, scale: int) -> Measurement:
+        began = time.monotonic()
         try:
             return source.measure(trial, scale)
         except TrialError as error:
             # One line, for a row of a table.
-            return Measurement(trial, error=" ".join(str(error).split()))
+            return Measurement(trial, error=" ".join(str(error).split()), took_s=time.monotonic() - began)
 
     def _save(self) -> None:
         try:
@@ -184,6 +206,11 @@ class AnalyzeRun:
             self._cannot_write = True
 
     # Which models fit the machine together
+
+    def _work_of_sets(self) -> WorkLeft:
+        """How many sets are measured behind everything else."""
+        count = len(self._settings.models) if self._settings["search_model_sets"] else 0
+        return WorkLeft.of(min(max(2**count - count - 1, 0), _MOST_SETS), _BASE_SCALE)
 
     def _measure_sets(self, source: MeasurementSource) -> None:
         """Measure every set of the models, each with its best configuration."""
@@ -199,11 +226,13 @@ class AnalyzeRun:
                 tuple(load for row in rows for load in row.trial.loads),
                 tuple(dict.fromkeys(variant for row in rows for variant in row.trial.composing)),
             )
-            request = MeasurementRequest(trial, _BASE_SCALE, len(sets) - number - 1, "models beside each other")
+            left = WorkLeft.of(len(sets) - number - 1, _BASE_SCALE)
+            request = MeasurementRequest(trial, _BASE_SCALE, left, "models beside each other")
             if self._stop.is_wanted:
                 raise AnalysisStoppedError
             found = self._measured(source, trial, _BASE_SCALE)
-            self._progress.measured(" + ".join(names), found, request, None)
+            self._time_left.note(found, _BASE_SCALE)
+            self._progress.measured(" + ".join(names), found, request, self._time_left.estimate(left))
             self.analysis.sets.append(SetOfModels(names, found, tuple(row.p99_ms for row in rows)))
 
 

@@ -88,9 +88,10 @@ def _profile(settings: AnalyzeSettings, argv: Sequence[str]) -> int:
 
     run = AnalyzeRun(settings, open_source, AnalyzeLines(settings), argv)
     analysis = run.run()
-    print(summary_text(analysis, settings), end="", flush=True)
-    for file in write_results(analysis, settings):
-        print(f"wrote {file}")
+    if analysis.profiles:
+        print(summary_text(analysis, settings), end="", flush=True)
+        for file in write_results(analysis, settings):
+            print(f"wrote {file}")
     return _code(analysis)
 
 

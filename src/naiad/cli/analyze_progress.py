@@ -30,7 +30,7 @@ class AnalyzeLines(AnalyzeProgress):
 
     def measured(self, name: str, found: Measurement, request: MeasurementRequest, left_s: float | None) -> None:
         """Show a measurement."""
-        left = f"  [about {_duration(left_s)} left]" if left_s is not None and left_s >= 1 else ""
+        left = f"  [about {duration_text(left_s)} left]" if left_s is not None and left_s >= 1 else ""
         loads = "; ".join(dict.fromkeys(load.text for load in found.trial.loads))
         if found.error:
             self._print(f"  {name}, {loads}: failed: {found.error}{left}")
@@ -61,5 +61,11 @@ class AnalyzeLines(AnalyzeProgress):
             self.warned(f"cannot write '{self._figures_file}': {error.strerror or error}")
 
 
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+def duration_text(seconds: float) -> str:
+    """A time for people, as exact as an estimate is: ``40 s``, ``2 min 20 s``, ``1 h 15 min``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds, -1), 60)
+    if minutes < 60:
+        return f"{minutes:.0f} min {rest:.0f} s"
+    return f"{minutes // 60:.0f} h {minutes % 60:.0f} min"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
 
 from naiad.scheduling.tuning.controller import TuningController, TuningDecision, TuningReason
 from naiad.scheduling.tuning.sample import TuningSample
 from naiad.scheduling.tuning.setup import SetupLimits, TunedSetup
+from naiad.telemetry.metrics.quantiles import counts_of
 from support.simulated_queue import SimulatedModel, SimulatedQueue, best_offline, drive
 
 QUANTILE = 0.99
@@ -50,6 +54,8 @@ def test_threads_are_shared_among_instances() -> None:
     drive(queue, tuned, 40, 0.2, seen.append)
     assert queue.setup.threads == 1
     assert all(decision.setup.instances * decision.setup.threads <= 2 for decision in seen)
+    # A core for the server itself may be worth more than a second thread.
+    assert any(decision.setup.same_instances(TunedSetup(1, 1, 0, 0)) for decision in seen)
 
 
 def test_a_latency_limit_bounds_the_batches() -> None:
@@ -97,10 +103,30 @@ def test_pauses_of_the_traffic_are_no_other_load() -> None:
     assert not seen
 
 
+def test_a_fast_model_is_measured_though_nothing_is_open_whenever_it_is_looked_at() -> None:
+    tuned, latencies = controller(0.2), counts_of(np.full(1000, 750.0))
+    sample = TuningSample(0.25, 1000, 1000, 0.75, 0, 0, latencies, {1: (1000, 0.2)})
+    assert any(tuned.add(sample) for _ in range(4))
+
+
+def test_a_machine_with_other_work_does_not_keep_it_searching() -> None:
+    tuned, queue = controller(0.2), SimulatedQueue(MODELS["sleeping"][0], ONE, callers=6)
+    drive(queue, tuned, 60, 0.2)
+    chance, searching = random.Random(1), 0
+    for _ in range(36):
+        queue.slowness = chance.choice((1.0, 1.0, 1.5))
+        drive(queue, tuned, 5, 0.2)
+        searching += tuned.is_searching
+    assert searching <= 9
+    queue.slowness = 1.0
+    best = best_offline(queue.model, LIMITS.setups(200_000_000), 0.2, QUANTILE, 6)
+    assert drive(queue, tuned, 10, 0.2).throughput >= 0.95 * best
+
+
 def test_nothing_is_decided_without_traffic() -> None:
     tuned = controller(0.2)
-    for _ in range(240):
-        sample = TuningSample(0.5)
+    for _ in range(480):
+        sample = TuningSample(0.25)
         assert not tuned.add(sample) or tuned.decide() is None
     assert tuned.setup == ONE
 
@@ -122,8 +148,8 @@ def test_a_model_that_does_not_batch_keeps_its_batches() -> None:
 def test_instances_that_cannot_be_had_are_not_tried_again() -> None:
     tuned, queue = controller(0.2), SimulatedQueue(MODELS["rows"][0], ONE, callers=6)
     failures = 0
-    for _ in range(240):
-        if not tuned.add(queue.run(0.5, 0.2)):
+    for _ in range(480):
+        if not tuned.add(queue.run(0.25, 0.2)):
             continue
         decision = tuned.decide()
         if decision is not None and decision.setup.instances > 1:

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from naiad.analyze.errors import AnalyzeError
+from naiad.analyze.errors import AnalyzeError, TrialError
 from naiad.analyze.measure.perf_level import is_too_short, model_figures, note_usage, perf_settings, run_level
 from naiad.analyze.measure.source import LoadOptions
 from naiad.analyze.measurement import Measurement
@@ -55,7 +55,7 @@ class InProcessSource:
             await server.load(model)
             found: dict[str, Any] = json.loads(config_json(server.engine.model_config(model, "")))
         except NaiadError as error:
-            raise AnalyzeError(f"cannot load '{model}' in this process: {error}") from None
+            raise TrialError(f"cannot load '{model}' in this process: {error}") from None
         finally:
             await server.close()
         return found

@@ -17,6 +17,8 @@ from naiad.analyze.errors import AnalyzeError
 
 _START_S: Final = 60.0
 _STOP_S: Final = 15.0
+_ENDS_S: Final = 1.0
+"""A process whose connections are gone has ended within this time, or goes on."""
 _SERVICES: Final = {"http": "HTTPService", "grpc": "GRPCInferenceService", "metrics": "Metrics Service"}
 
 
@@ -89,6 +91,15 @@ class LocalServer:
                 raise AnalyzeError(f"the server does not listen within {_START_S:g} s: {_last_lines(self.log)}")
             on_wait(passed)
             time.sleep(0.05)
+
+    def how_it_ended(self) -> str:
+        """How the server ended, and what it wrote last; "" while it runs."""
+        try:
+            code = self._process.wait(_ENDS_S)
+        except subprocess.TimeoutExpired:
+            return ""
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
+        return f"{how}: {_last_lines(self.log)}"
 
     def _find_ports(self) -> bool:
         log = self.log

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from naiad.analyze.errors import AnalyzeError
+from naiad.analyze.errors import AnalyzeError, TrialError
 from naiad.analyze.measure.local import LocalServer
 from naiad.analyze.measure.perf_level import AnalysisStoppedError
 from naiad.analyze.measure.served import ServedSource
 from naiad.analyze.measure.source import LoadOptions, MeasurementSource
+from naiad.analyze.measurement import Measurement
 from naiad.analyze.settings.settings import AnalyzeSettings
+from naiad.analyze.trial import AnalysisTrial
 from naiad.perf.load.level import Stop
 from naiad.perf.target.metrics import MetricsTarget
 from naiad.perf.target.protocol import TargetError
@@ -53,9 +55,14 @@ def _repository(settings: AnalyzeSettings) -> Any:
 
 
 class LocalSource(ServedSource):
-    """A server that is started for the analysis, and stopped behind it."""
+    """A server that is started for the analysis, and stopped behind it. A configuration that ends it has failed."""
 
     def __init__(self, settings: AnalyzeSettings, options: LoadOptions, stop: Stop) -> None:
+        self._launch_settings, self._launch_options, self._launch_stop = settings, options, stop
+        self._start()
+
+    def _start(self) -> None:
+        settings, options, stop = self._launch_settings, self._launch_options, self._launch_stop
         self._local = LocalServer(
             settings["triton_server_path"],
             _repository(settings),
@@ -76,6 +83,18 @@ class LocalSource(ServedSource):
         self.endpoint = self._local.grpc if options.protocol == "grpc" else self._local.http
         options = replace(options, metrics_url=f"{self._local.metrics}/metrics")
         super().__init__(self.endpoint, options, stop, f"the server that analyze started (process {self._local.pid})")
+
+    def measure(self, trial: AnalysisTrial, scale: int) -> Measurement:
+        """Load what the trial asks for, and measure it; where that ends the server, another one is started."""
+        try:
+            return super().measure(trial, scale)
+        except AnalyzeError:
+            ended = self._local.how_it_ended()
+            if not ended:
+                raise
+            self._local.stop()
+            self._start()
+            raise TrialError(f"the server {ended}") from None
 
     def close(self) -> None:
         """Stop the server; its configurations go with it."""

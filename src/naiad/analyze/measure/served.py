@@ -72,15 +72,17 @@ class ServedSource:
         try:
             self._control(model).load_model(None, self._wait)
         except TargetError as error:
-            raise AnalyzeError(self._refusal(model, str(error))) from None
+            self._check_loads(str(error))
+            self._check_reachable(model)
+            raise TrialError(f"{self._server} does not load '{model}': {error}") from None
 
-    def _refusal(self, model: str, cause: str) -> str:
+    def _check_loads(self, cause: str) -> None:
+        """Raise an AnalyzeError if the server refuses every load: then nothing can be changed."""
         if "explicit model load" in cause:
-            return (
+            raise AnalyzeError(
                 f"{self._server} loads no models on request, which analyze needs to change configurations: start it "
                 "with --model-control-mode=explicit"
             )
-        return f"{self._server} does not load '{model}': {cause}"
 
     def _control(self, model: str) -> Any:
         try:
@@ -141,10 +143,8 @@ class ServedSource:
             control.load_model(text, self._wait)
         except TargetError as error:
             self._check_reachable(variant.model)
-            cause = str(error)
-            if "explicit model load" in cause:
-                raise AnalyzeError(self._refusal(variant.model, cause)) from None
-            raise TrialError(f"'{variant.model}' is not loaded with {variant.changes_json}: {cause}") from None
+            self._check_loads(str(error))
+            raise TrialError(f"'{variant.model}' is not loaded with {variant.changes_json}: {error}") from None
         self._loaded[variant.model] = variant
 
     def _check_reachable(self, model: str) -> None:

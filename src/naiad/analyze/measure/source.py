@@ -40,7 +40,8 @@ class MeasurementSource(Protocol):
         """The configuration of a model as its server has completed it.
 
         Raises:
-            AnalyzeError: there is no such model, or the server is gone.
+            TrialError: the model cannot be loaded.
+            AnalyzeError: the server is gone, or loads nothing.
         """
         ...
 

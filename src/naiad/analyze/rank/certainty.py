@@ -63,4 +63,5 @@ def order_text(first: Measurement, second: Measurement, noise: Noise) -> str:
         return f"certain ({found:.1%})" if found < 0.999 else "certain (above 99.9%)"
     if found <= 1 - CERTAIN:
         return f"the other way round ({1 - found:.1%})"
-    return f"open ({found:.0%}): they are as good as one another here"
+    # Rounded down: 94.9% is not the 95% from which on it is certain.
+    return f"open: this order has a probability of {int(found * 100)}%, and is certain from {CERTAIN:.0%} on"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from naiad.analyze.report.html_file import level_table
 from naiad.analyze.result import Analysis, ModelProfile
 from naiad.analyze.settings.goal import Goal
 from naiad.analyze.settings.settings import AnalyzeSettings
-from naiad.analyze.trial import Variant
+from naiad.analyze.trial import ModelLoad, Variant
 from naiad.config.parsing.suggest import did_you_mean
 from naiad.perf.report.page import bullets, charts, page
 
@@ -91,30 +91,39 @@ def write_reports(settings: AnalyzeSettings) -> list[Path]:
     checkpoint = read_checkpoint(file)
     analysis = Analysis(checkpoint, endpoint=str(file))
     files = []
-    for name in settings.report_configs:
+    for name, plots in settings.report_configs.items():
         profile, setup = _named(checkpoint, name, settings)
-        files.append(write_detail(analysis, profile, setup, Path(settings["export_path"]), settings["plots"] or {}))
+        shown = {**(settings["plots"] or {}), **plots}
+        files.append(write_detail(analysis, profile, setup, Path(settings["export_path"]), shown))
     return files
 
 
 def _named(checkpoint: Checkpoint, name: str, settings: AnalyzeSettings) -> tuple[ModelProfile, tuple[Variant, ...]]:
     """The measurements of a configuration by its name, at the load that the settings choose."""
     profile = ModelProfile((), Judge((Goal(),)))
-    setups = set()
+    setups: set[tuple[Variant, ...]] = set()
+    loads: set[ModelLoad] = set()
     for _, measured in checkpoint.measurements:
         names = [checkpoint.name(v.model, v.changes_json) for v in measured.trial.variants]
-        if name in (*names, "+".join(names)) and not measured.error and _is_chosen(measured, settings):
+        if name not in (*names, "+".join(names)) or measured.error:
+            continue
+        loads.update(measured.trial.loads)
+        if _is_chosen(measured, settings):
             profile.repeats.setdefault(measured.trial, []).append(measured)
             setups.add(measured.trial.setup)
     if not setups:
-        known = sorted(checkpoint.names.values())
-        load = settings["report_concurrency"] or settings["report_request_rate"]
-        where = f" at the load {load}" if load else ""
-        raise AnalyzeError(
-            f"the checkpoint has no measurement of '{name}'{where}{did_you_mean(name, known)}; it has "
-            f"{', '.join(known)}"
-        )
+        raise AnalyzeError(_not_measured(checkpoint, name, loads, settings))
     return profile, max(setups, key=lambda setup: len(profile.loads_of(setup)))
+
+
+def _not_measured(checkpoint: Checkpoint, name: str, loads: Collection[ModelLoad], settings: AnalyzeSettings) -> str:
+    if loads:
+        concurrency, rate = settings["report_concurrency"], settings["report_request_rate"]
+        wanted = f"the request rate {rate}" if concurrency is None else f"the concurrency {concurrency}"
+        found = sorted(loads, key=lambda load: (load.batch_size, load.concurrency, load.rate))
+        return f"'{name}' was not measured at {wanted}; it was at {'; '.join(load.text for load in found)}"
+    known = sorted(checkpoint.names.values())
+    return f"the checkpoint has no measurement of '{name}'{did_you_mean(name, known)}; it has {', '.join(known)}"
 
 
 def _is_chosen(measured: Measurement, settings: AnalyzeSettings) -> bool:

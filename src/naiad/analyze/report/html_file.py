@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -13,7 +13,14 @@ from naiad.analyze.measurement import Measurement
 from naiad.analyze.pbtxt import load_command, pbtxt_of
 from naiad.analyze.rank.certainty import order_text
 from naiad.analyze.report.csv_files import configs_of
-from naiad.analyze.report.figures import breakdown_chart, curve_chart, level_of, memory_chart, shown_setups
+from naiad.analyze.report.figures import (
+    breakdown_chart,
+    curve_chart,
+    level_of,
+    memory_chart,
+    plot_chart,
+    shown_setups,
+)
 from naiad.analyze.report.recommend import Recommendation, recommendations
 from naiad.analyze.report.text import gain_text
 from naiad.analyze.result import Analysis, ModelProfile, SetOfModels
@@ -70,6 +77,8 @@ def profile_section(
     for setup in dict.fromkeys((best.trial.setup, setups[-1])):
         rows = profile.loads_of(setup)
         figures += [breakdown_chart(analysis, rows, place) for place in range(len(rows[0].models))]
+    plots = [plot for plot in (settings["plots"] or {}).values() if isinstance(plot, Mapping)]
+    figures += [plot_chart(analysis, profile, setups, plot) for plot in plots]
     parts += ["<h2>Curves</h2>", charts([figure for figure in figures if figure])]
     parts += [f"<h2>Loads on {escape(analysis.name(best.trial))}</h2>", level_table(profile.loads_of(best.trial.setup))]
     parts += ["<h2>All measurements</h2>", f"<details><summary>{len(profile.rows)} rows</summary>"]

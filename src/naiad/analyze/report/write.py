@@ -36,7 +36,9 @@ def write_results(analysis: Analysis, settings: AnalyzeSettings) -> list[Path]:
                 files += _written(
                     analysis,
                     export / "reports" / "detailed",
-                    lambda profile=profile, row=row: [write_detail(analysis, profile, row.trial.setup, export, {})],  # type: ignore[misc]
+                    lambda profile=profile, row=row: [  # type: ignore[misc]
+                        write_detail(analysis, profile, row.trial.setup, export, settings["plots"] or {})
+                    ],
                 )
     if settings["output_model_repository_path"] is not None:
         models = Path(settings["output_model_repository_path"])

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from naiad.analyze.measurement import Measurement
 from naiad.analyze.search.loads import sweep_loads
 from naiad.analyze.search.search import MeasurementRequest, Search, Utility
+from naiad.analyze.search.work import WorkLeft
 from naiad.analyze.space.space import Space
 
-SCALE = 4
+BRUTE_SCALE = 4
 """Windows of four times the shortest length: nothing is measured again."""
 
 
@@ -23,7 +24,8 @@ def brute(
     """
     if loads:
         trials = [space.trial(point) for point in space.points()]
-        yield from sweep_loads(trials, loads, is_within, utility, SCALE, binary_steps)
+        yield from sweep_loads(trials, loads, is_within, utility, BRUTE_SCALE, binary_steps)
         return
     for number, point in enumerate(space.points()):
-        yield MeasurementRequest(space.trial(point), SCALE, space.size - number - 1, "all configurations")
+        left = WorkLeft.of(space.size - number - 1, BRUTE_SCALE)
+        yield MeasurementRequest(space.trial(point), BRUTE_SCALE, left, "all configurations")

@@ -18,6 +18,7 @@ import numpy as np
 from naiad.analyze.measurement import Measurement
 from naiad.analyze.search.coordinates import coordinates
 from naiad.analyze.search.search import MeasurementRequest, Search, Utility
+from naiad.analyze.search.work import NOTHING, WorkLeft
 from naiad.analyze.space.knobs import Knob
 from naiad.analyze.space.space import Point, Space
 from naiad.scheduling.tuning.regression import Floats, Regression, expected_improvement
@@ -53,6 +54,14 @@ def budget_of(size: int) -> int:
     return min(max(size // _PART, min(size + 1, _LEAST)), _MOST)
 
 
+def halving_work(size: int, budget: int = 0) -> WorkLeft:
+    """How much the search of a space measures behind its default."""
+    total = (budget or budget_of(size)) - 1
+    if size <= total:
+        return WorkLeft.of(size, 2) + WorkLeft.of(total - size, 4)
+    return sum((WorkLeft.of(count, 2**number) for number, count in enumerate(_rungs(total))), NOTHING)
+
+
 def halving(space: Space, utility: Utility, budget: int = 0, seed: int = 0) -> Search:
     """Search a space, whose default was measured before.
 
@@ -67,25 +76,26 @@ def halving(space: Space, utility: Utility, budget: int = 0, seed: int = 0) -> S
     rungs = _rungs(total)
     at, owners = coordinates(space, points)
     run = _HalvingRun(space, utility, points, at, owners)
-    yield from run.explore(rungs[0], total)
-    left = total - run.count
-    scale = 2
-    for size in rungs[1:]:
-        yield from run.repeat(min(size, left - run.repeated), scale)
-        scale *= 2
+    later = [WorkLeft.of(size, 2**number) for number, size in enumerate(rungs[1:], 1)]
+    yield from run.explore(rungs[0], sum(later, NOTHING))
+    for number, size in enumerate(rungs[1:], 1):
+        yield from run.repeat(size, 2**number, sum(later[number:], NOTHING))
 
 
 def _everything(space: Space, points: Sequence[Point], utility: Utility, total: int) -> Search:
     """A small space: all of it, then the best of it again."""
     samples: list[PointSample] = []
     for number, point in enumerate(points):
-        measured = yield MeasurementRequest(space.trial(point), 2, total - number - 1, "all configurations")
+        again = max(total - len(points), 0)
+        left = WorkLeft.of(len(points) - number - 1, 2) + WorkLeft.of(again, 4)
+        measured = yield MeasurementRequest(space.trial(point), 2, left, "all configurations")
         value = utility(measured)
         if value is not None:
             samples.append(PointSample(point, [value], [2]))
     best = sorted(samples, key=lambda sample: -sample.mean)[: max(total - len(points), 0)]
     for number, sample in enumerate(best):
-        yield MeasurementRequest(space.trial(sample.point), 4, len(best) - number - 1, "the best again, longer")
+        left = WorkLeft.of(len(best) - number - 1, 4)
+        yield MeasurementRequest(space.trial(sample.point), 4, left, "the best again, longer")
 
 
 def _pool(space: Space, seed: int) -> list[Point]:
@@ -115,10 +125,8 @@ class _HalvingRun:
         self._owners = owners
         self._samples: dict[int, PointSample] = {}
         self._failed: set[int] = set()
-        self.count = 0
-        self.repeated = 0
 
-    def explore(self, count: int, total: int) -> Search:
+    def explore(self, count: int, later: WorkLeft) -> Search:
         """Short measurements: first spread, then where the most is expected."""
         spread = max(round(count * _SPREAD), 3)
         for number in range(count):
@@ -126,20 +134,18 @@ class _HalvingRun:
             if place is None:
                 break
             stage = "spread over the space" if number < spread else "where the most is expected"
-            measured = yield MeasurementRequest(self._space.trial(self._points[place]), 1, total - number - 1, stage)
+            left = WorkLeft.of(count - number - 1, 1) + later
+            measured = yield MeasurementRequest(self._space.trial(self._points[place]), 1, left, stage)
             self._note(place, measured, 1)
-            self.count += 1
 
-    def repeat(self, count: int, scale: int) -> Search:
+    def repeat(self, count: int, scale: int, later: WorkLeft) -> Search:
         """The best points again with longer windows."""
         order = sorted(self._samples, key=lambda place: -self._expected(place))[:count]
         for number, place in enumerate(order):
             stage = f"the best {len(order)} again, {scale} times as long"
-            measured = yield MeasurementRequest(
-                self._space.trial(self._points[place]), scale, len(order) - number - 1, stage
-            )
+            left = WorkLeft.of(len(order) - number - 1, scale) + later
+            measured = yield MeasurementRequest(self._space.trial(self._points[place]), scale, left, stage)
             self._note(place, measured, scale)
-            self.repeated += 1
 
     def _note(self, place: int, measured: Measurement, scale: int) -> None:
         value = self._utility(measured)

@@ -8,10 +8,11 @@ from typing import Any
 
 from naiad.analyze.errors import AnalyzeError
 from naiad.analyze.search.search import MeasurementRequest, Search, Utility
+from naiad.analyze.search.work import WorkLeft, trials_left
 from naiad.analyze.space.space import Space
 from naiad.extras import how_to_install
 
-_SCALE = 2
+OPTUNA_SCALE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,10 @@ def optuna_search(space: Space, utility: Utility, limits: TrialLimits, seed: int
             for place, dimension in enumerate(space.dimensions)
         )
         if point not in seen:
-            measured = yield MeasurementRequest(space.trial(point), _SCALE, most - number - 1, "optuna")
+            # Points that are chosen again are not measured again.
+            new = (len(seen) + 1) / (number + 1)
+            left = WorkLeft.of(new * trials_left(number + 1, since, least, most, limits.most_idle), OPTUNA_SCALE)
+            measured = yield MeasurementRequest(space.trial(point), OPTUNA_SCALE, left, "optuna")
             value = utility(measured)
             seen[point] = float("-inf") if value is None else value
         failed = seen[point] == float("-inf")

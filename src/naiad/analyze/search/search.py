@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from naiad.analyze.measurement import Measurement
+from naiad.analyze.search.work import NOTHING, WorkLeft
 from naiad.analyze.trial import AnalysisTrial
 
 
@@ -15,13 +16,13 @@ class MeasurementRequest:
 
     Attributes:
         scale: how long its windows are, in shortest windows.
-        left: about how many measurements the search wants after it.
+        left: what the search expects to want after it.
         stage: what it is for, in a few words.
     """
 
     trial: AnalysisTrial
     scale: int = 1
-    left: int = 0
+    left: WorkLeft = NOTHING
     stage: str = ""
 
 

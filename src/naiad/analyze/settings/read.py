@@ -43,14 +43,21 @@ def parse_analyze(words: Sequence[str]) -> AnalyzeSettings:
     given = _options(rest, known, problems)
     file = given.pop("config_file", None)
     found = {**(_file_values(file, known, problems) if file is not None else {}), **given}
+    if file is not None and not file.is_file():
+        # What it would have said is missing as well: that is no news.
+        raise _wrong(problems)
     values = {**{key.name: key.default for key in known.values()}, **found, "config_file": file}
     if command == PROFILE:
         settings = _profile(mode, values, frozenset(found), verbosity, problems)
     else:
         settings = _report(mode, values, frozenset(found), verbosity, problems)
     if problems:
-        raise AnalyzeOptionError("\n".join(f"Error: {text}" for text in dict.fromkeys(problems)))
+        raise _wrong(problems)
     return settings
+
+
+def _wrong(problems: Sequence[str]) -> AnalyzeOptionError:
+    return AnalyzeOptionError("\n".join(f"Error: {text}" for text in dict.fromkeys(problems)))
 
 
 def _general(words: Sequence[str], problems: list[str]) -> tuple[str, int, list[str]]:
@@ -255,21 +262,35 @@ def _report(
     configs = values["report_model_configs"]
     if configs is None:
         problems.append("report_model_configs is missing: -n NAME, a configuration such as add_config_3")
-    names = list(model_names(configs, problems))
+    found = report_sections(configs, problems)
     return AnalyzeSettings(
-        REPORT, mode, values, given, report_configs=tuple(names), warnings=_warnings(values, given), verbosity=verbosity
+        REPORT, mode, values, given, report_configs=found, warnings=_warnings(values, given), verbosity=verbosity
     )
 
 
-def model_names(configs: Any, problems: list[str]) -> list[str]:
-    """The configurations of ``report_model_configs``, whose sections may hold plots of their own."""
+def report_sections(configs: Any, problems: list[str]) -> dict[str, Mapping[str, Any]]:
+    """The configurations of ``report_model_configs``, each with the charts of its own section."""
     if configs is None:
-        return []
+        return {}
     if isinstance(configs, str):
-        return [word.strip() for word in configs.split(",") if word.strip()]
+        return {word.strip(): {} for word in configs.split(",") if word.strip()}
     if isinstance(configs, Mapping):
-        return [str(name) for name in configs]
+        return {str(name): _plots(str(name), section, problems) for name, section in configs.items()}
     if isinstance(configs, Sequence):
-        return [name for entry in configs for name in model_names(entry, problems)]
+        return {name: plots for entry in configs for name, plots in report_sections(entry, problems).items()}
     problems.append(f"report_model_configs: found {configs!r}, expected names of configurations")
-    return []
+    return {}
+
+
+def _plots(name: str, section: Any, problems: list[str]) -> Mapping[str, Any]:
+    where = f"report_model_configs.{name}"
+    if section is None:
+        return {}
+    if not isinstance(section, Mapping) or set(section) - {"plots"}:
+        problems.append(f"{where}: found {section!r}, expected plots")
+        return {}
+    plots = section.get("plots") or {}
+    if not isinstance(plots, Mapping):
+        problems.append(f"{where}.plots: found {plots!r}, expected charts by their names")
+        return {}
+    return plots

@@ -44,6 +44,7 @@ class AnalyzeSettings:
         models: those under load.
         composing: those that they call.
         server_flags: options of the server as words.
+        report_configs: the configurations of detailed reports, each with the charts that its section adds.
         verbosity: -1 quiet, 0, 1 verbose.
     """
 
@@ -55,7 +56,7 @@ class AnalyzeSettings:
     composing: tuple[ModelSettings, ...] = ()
     server_flags: tuple[str, ...] = ()
     server_environment: Mapping[str, str] = field(default_factory=dict)
-    report_configs: tuple[str, ...] = ()
+    report_configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     verbosity: int = 0
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("naiad")
 
-INTERVAL_S: Final = 0.5
+INTERVAL_S: Final = 0.25
 """How often the counters are read."""
 
 

@@ -17,32 +17,6 @@ from naiad.scheduling.tuning.sample import TuningSample
 from naiad.scheduling.tuning.search import SetupRecord, SetupSearch
 from naiad.scheduling.tuning.setup import SetupLimits, TunedSetup
 
-WINDOW_S: Final = 1.0
-"""The shortest measurement."""
-_SETTLE_S: Final = 0.4
-"""After a change nothing is measured for so long: requests from before it are still on their way."""
-_WINDOW_REQUESTS: Final = 80
-"""A measurement has at least so many requests, unless that takes too long."""
-_LONGEST_WINDOW_S: Final = 5.0
-_FEWEST: Final = 20
-"""With fewer requests in the longest window nothing is decided."""
-_FIRST: Final = (14, 22)
-_NEXT: Final = (6, 10)
-"""How many setups are tried at least and at most: in the first search, and when the costs are known already."""
-_STEP: Final = 1.6
-"""A load that is so many times as much, or as little, is another load."""
-_SEVERAL: Final = 2.0
-"""Where so many requests are in the server on average, there is none only when the traffic pauses."""
-_HELD_WINDOWS: Final = 3
-"""The windows by which a held setup is judged."""
-_SLOWER: Final = 0.15
-_PAUSE_S: Final = 20.0
-_LONGEST_PAUSE_S: Final = 640.0
-"""How long a setup is held before it is searched again under the same load; doubled when that found no other."""
-_LOADS: Final = 16
-"""How many loads the best setups are remembered for."""
-_NS: Final = 1e9
-
 
 class TuningReason(StrEnum):
     """Why a setup runs, in a word for metrics."""
@@ -54,6 +28,36 @@ class TuningReason(StrEnum):
     ABOVE_LIMIT = "above_limit"
     SLOWER = "slower"
     FALLBACK = "fallback"
+
+
+WINDOW_S: Final = 1.0
+"""The shortest measurement."""
+_SETTLE_S: Final = 0.25
+"""After a change nothing is measured for so long at least: requests from before it are still on their way."""
+_SETTLE_LATENCIES: Final = 2
+"""And for so many mean latencies, as far as they are within the limit."""
+_WINDOW_REQUESTS: Final = 80
+"""A measurement has at least so many requests, unless that takes too long."""
+_LONGEST_WINDOW_S: Final = 5.0
+_FEWEST: Final = 20
+"""With fewer requests in the longest window nothing is decided."""
+_FIRST: Final = (14, 22)
+_NEXT: Final = (9, 14)
+"""How many setups are tried at least and at most: in the first search, and when the costs are known already."""
+_STEP: Final = 1.6
+"""A load that is so many times as much, or as little, is another load."""
+_PAUSING: Final = 0.7
+"""Where no request is open and the rate falls to this part, the traffic pauses. A fast model has none open again and
+again, as its callers wait together and follow up together."""
+_HELD_WINDOWS: Final = 3
+"""The windows by which a held setup is judged."""
+_SLOWER: Final = 0.15
+_PAUSES_S: Final = {TuningReason.ABOVE_LIMIT: 20.0, TuningReason.SLOWER: 60.0}
+_MOST_DOUBLINGS: Final = 5
+"""How long a setup is held before it is searched again under the same load; doubled when that found none better."""
+_LOADS: Final = 16
+"""How many loads the best setups are remembered for."""
+_NS: Final = 1e9
 
 
 _WHY: Final = {
@@ -94,14 +98,15 @@ class TuningController:
         self._remembered: OrderedDict[int, TunedSetup] = OrderedDict()
         self.decision = TuningDecision(limits.configured, TuningReason.CONFIGURED, "as configured")
         self.is_searching = True
+        self._before: TunedSetup | None = None
         self._search = self._new_search(is_first=True)
         self._window = TuningSample()
         self._parts: list[float] = []
         self._settling_s = 0.0
+        self._mean_s = 0.0
         self._held: list[TuningSample] = []
         self._held_s = 0.0
-        self._pause_s = _PAUSE_S
-        self._before: TunedSetup | None = None
+        self._doublings = 0
         self._odd = 0
 
     @property
@@ -111,7 +116,7 @@ class TuningController:
 
     def add(self, sample: TuningSample) -> bool:
         """Add what the model did since the last call, in the present setup; whether ``decide`` is to be called."""
-        if not sample.open and (not sample.requests or self._window.in_flight >= _SEVERAL):
+        if not sample.open and sample.requests <= _PAUSING * self._window.request_rate * sample.seconds:
             # The traffic pauses: it filled a part of this time, and will fill a part of the time when it begins again.
             self._window, self._parts = TuningSample(), []
             self._settling_s = max(self._settling_s, _SETTLE_S)
@@ -127,6 +132,7 @@ class TuningController:
         """Decide by what was added; None where nothing changes. Takes some milliseconds."""
         window, parts = self._window, self._parts
         self._window, self._parts = TuningSample(), []
+        self._mean_s = window.mean_s
         if window.requests < _FEWEST:
             return None
         return self._searched(window, parts) if self.is_searching else self._holding(window)
@@ -155,15 +161,15 @@ class TuningController:
 
     def _new_search(self, is_first: bool = False) -> SetupSearch:
         least, most = _FIRST if is_first else _NEXT
-        limit_s = self._limit_s
-        return SetupSearch(self._setups, self._costs, self._quantile, limit_s, least, most, self._blocked, is_first)
+        bounds = self._quantile, self._limit_s, least, most, self._blocked
+        return SetupSearch(self._setups, self._costs, *bounds, is_first=is_first, held=self._before)
 
     def _decide(self, setup: TunedSetup, cause: TuningReason, reason: str) -> TuningDecision | None:
         changed = setup != self.decision.setup
         self.decision = TuningDecision(setup, cause, reason)
         self._window, self._parts = TuningSample(), []
         if changed:
-            self._settling_s = max(_SETTLE_S, 2 * self._limit_s)
+            self._settling_s = max(_SETTLE_S, _SETTLE_LATENCIES * min(self._mean_s, self._limit_s))
         return self.decision if changed else None
 
     # While setups are tried
@@ -179,7 +185,7 @@ class TuningController:
             return self._decide(proposal.setup, TuningReason.EXPLORE, proposal.reason)
         self.is_searching = False
         self._held, self._held_s, self._odd = [], 0.0, 0
-        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S) if proposal.setup == self._before else _PAUSE_S
+        self._doublings = min(self._doublings + 1, _MOST_DOUBLINGS) if proposal.setup == self._before else 0
         self._before = proposal.setup
         self._remember(self._search.records[proposal.setup], proposal.setup)
         return self._decide(proposal.setup, TuningReason.BEST, proposal.reason)
@@ -194,6 +200,8 @@ class TuningController:
     def _search_again(self, window: TuningSample, cause: TuningReason) -> TuningDecision | None:
         """Begin a search with what the model did just now; the costs of its batches are known."""
         present = self.setup
+        if cause is TuningReason.LOAD_CHANGED:
+            self._before, self._doublings = None, 0
         self._search = self._new_search()
         self.is_searching = True
         self._search.note(present, window)
@@ -218,7 +226,7 @@ class TuningController:
             return None
         recent = self._held[0] + self._held[1] + self._held[2]
         cause = self._problem(known, recent)
-        if cause is not None and self._held_s >= self._pause_s:
+        if cause is not None and self._held_s >= _PAUSES_S[cause] * 2**self._doublings:
             return self._search_again(recent, cause)
         return None
 

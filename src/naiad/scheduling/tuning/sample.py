@@ -54,6 +54,11 @@ class TuningSample:
         return self.request_s / self.seconds if self.seconds else 0.0
 
     @property
+    def request_rate(self) -> float:
+        """Requests a second."""
+        return self.requests / self.seconds if self.seconds else 0.0
+
+    @property
     def throughput(self) -> float:
         """Rows a second."""
         return self.rows / self.seconds if self.seconds else 0.0

@@ -29,11 +29,14 @@ _INSTANCES_COST: Final = 0.6
 _CLOSE: Final = 0.1
 _NOISY: Final = 0.08
 """How close to the best a setup is that is measured again, and from which noise on one more is."""
+_TELLING: Final = 0.02
+"""A setup that is better by less than this, or by less than the noise, does not replace the one that was held."""
 _ENOUGH: Final = 3
 """Windows of a setup before it is believed to be the best."""
-_TICK_NOISE: Final = 0.06
-"""The expected spread of the throughput from one part of a window to the next, as a part of it; believed as much as so
-many pairs of parts are."""
+_TICKS: Final = 4.0
+_TICK_NOISE: Final = 0.08
+"""The parts of a window, and the expected spread of the throughput from one of them to the next, as a part of it;
+believed as much as so many pairs of parts are."""
 _TICK_PAIRS: Final = 4.0
 _SHORTEST_NOISE: Final = 0.15
 """The noise that a weight of 1 stands for in the regression."""
@@ -82,7 +85,8 @@ class SetupSearch:
         quantile, limit_s: the objective.
         least, most: how many setups are tried, at least and at most.
         blocked: instances and threads that could not be had.
-        tries_delays: each delay is tried once.
+        is_first: nothing was measured before: what no cost foretells is tried once.
+        held: what was held until now: it stays where nothing is better by more than measurements can tell.
     """
 
     def __init__(
@@ -94,7 +98,8 @@ class SetupSearch:
         least: int,
         most: int,
         blocked: set[tuple[int, int]],
-        tries_delays: bool = False,
+        is_first: bool = False,
+        held: TunedSetup | None = None,
     ) -> None:
         self._setups = [s for s in setups if (s.instances, s.threads) not in blocked]
         self._at, self._owners = setup_coordinates(self._setups)
@@ -102,7 +107,8 @@ class SetupSearch:
         self._quantile = quantile
         self._limit_s = limit_s * _MARGIN
         self._least, self._most = least, most
-        self._tries_delays = tries_delays
+        self._is_first = is_first
+        self._held = held
         self.records: dict[TunedSetup, SetupRecord] = {}
         self._rows_per_request = 1.0
         self._squares, self._degrees = _TICK_PAIRS * _TICK_NOISE**2, _TICK_PAIRS
@@ -110,7 +116,7 @@ class SetupSearch:
     @property
     def noise(self) -> float:
         """The standard deviation of the throughput of a window, as a part of it: from how its parts differ."""
-        return math.sqrt(self._squares / self._degrees / 2)
+        return math.sqrt(self._squares / self._degrees / _TICKS)
 
     def utility(self, sample: TuningSample, tail_s: float) -> float:
         """How good a sample is: a difference of 0.05 is about 5% of the throughput.
@@ -165,8 +171,8 @@ class SetupSearch:
         """What to run after ``present``, of which a sample was just noted."""
         means, deviations = self._expected()
         measured = [place for place, setup in enumerate(self._setups) if setup in self.records]
-        if self._tries_delays and (found := self._untried_delay()) is not None:
-            return Proposal(found, "tried for its delay, whose effect depends on the callers")
+        if self._is_first and (untried := self._untried()) is not None:
+            return untried
         order = sorted(measured, key=lambda place: -float(means[place]))
         top = float(means[order[0]])
         if len(self.records) < self._most and len(measured) < len(self._setups):
@@ -182,14 +188,27 @@ class SetupSearch:
         for place in order[: 2 if self.noise < _NOISY else 3]:
             if self.records[self._setups[place]].windows < _ENOUGH and float(means[place]) > top - close:
                 return Proposal(self._setups[place], "measured again: among the best so far")
-        return Proposal(self._setups[order[0]], self._why(self._setups[order[0]]), is_final=True)
+        best = self._setups[order[0]]
+        held = next((place for place in order if self._setups[place] == self._held), None)
+        if held is not None and float(means[held]) > top - max(_TELLING, self.noise):
+            best = self._setups[held]
+        return Proposal(best, self._why(best), is_final=True)
 
-    def _untried_delay(self) -> TunedSetup | None:
-        """The best setup by its costs with a delay that was not tried: how soon callers follow up, no cost says."""
-        tried = {setup.delay_us for setup in self.records}
+    def _untried(self) -> Proposal | None:
+        """The best setup by its costs of those whose effect no cost foretells.
+
+        How soon callers follow up decides about delays, and what the server and its callers need of the cores about
+        threads: a single one may serve more than as many as there are cores.
+        """
         prior = self._prior()
-        order = sorted(range(len(self._setups)), key=lambda place: -float(prior[place]))
-        return next((self._setups[place] for place in order if self._setups[place].delay_us not in tried), None)
+        order = [self._setups[place] for place in sorted(range(len(self._setups)), key=lambda p: -float(prior[p]))]
+        delays = {setup.delay_us for setup in self.records}
+        if (found := next((setup for setup in order if setup.delay_us not in delays), None)) is not None:
+            return Proposal(found, "tried for its delay, whose effect depends on the callers")
+        if any(_is_single(setup) for setup in self.records):
+            return None
+        found = next(filter(_is_single, order), None)
+        return None if found is None else Proposal(found, "tried with one thread, which leaves cores to others")
 
     def _why(self, setup: TunedSetup) -> str:
         record = self.records[setup]
@@ -224,3 +243,8 @@ class SetupSearch:
         weights = np.array([weight * record.windows for record in records])
         means, deviations = Regression(self._at[places], residuals, weights, self._owners).predict(self._at)
         return prior + means, deviations
+
+
+def _is_single(setup: TunedSetup) -> bool:
+    """Whether it has one thread in all."""
+    return setup.instances == setup.threads == 1
