@@ -27,7 +27,7 @@ _SWEEP_TRIES = 6
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """What is done for models that are measured together.
+    """The plan for models that are measured together.
 
     Attributes:
         loads: the concurrencies, or rates, of a sweep; empty where the file lists the loads.
