@@ -130,7 +130,9 @@ class TestContract(FrameworkContract):
         tolerance=1e-6,
         tolerance_reason="the threads of a product add up in another order for other numbers of rows",
         brief_modes=("process",),
+        others_not_in=("process",),
         reloads=(10, 30),
+        reloads_shared=False,
     )
 
     @pytest.mark.slow
