@@ -6,8 +6,6 @@ import ast
 import re
 from collections.abc import Iterator
 
-import pytest
-
 from support.source_tree import PACKAGE, ROOT, Import, imports, is_internal, modules, tree
 
 # Lowest first. A module may import from its own layer and from those below it.
@@ -57,6 +55,8 @@ LAYERS = (
     ("__main__",),
     ("testing",),
 )
+# The field's noun comes first, not what another thing is like.
+RIDDLE = re.compile(r"As ``|What (is|are) ")
 HEIGHTS = {name: height for height, names in enumerate(LAYERS) for name in names}
 # The package root re-exports the public names, each only when it is asked for.
 ROOT_MODULE = PACKAGE
@@ -183,18 +183,26 @@ def test_large_files_have_a_reason() -> None:
     assert reasoned - large == set(), "these have shrunk: take them out of the table"
 
 
-@pytest.mark.parametrize("module", sorted(modules()))
-def test_public_names_have_docstrings(module: str) -> None:
+def test_public_names_have_docstrings() -> None:
     public = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     bare = [
-        f"{node.name} (line {node.lineno})"
+        f"{module}:{node.lineno} {node.name}"
+        for module in sorted(modules())
         for node in tree(module).body
         if isinstance(node, public) and not node.name.startswith("_") and ast.get_docstring(node) is None
     ]
     assert bare == []
 
 
-@pytest.mark.parametrize("module", sorted(modules()))
-def test_modules_have_docstrings(module: str) -> None:
-    body = tree(module).body
-    assert not body or ast.get_docstring(tree(module))
+def test_docstrings_begin_with_their_subject() -> None:
+    texts = (
+        (f"{module}:{node.lineno}", node.value.value)
+        for module in sorted(modules())
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    )
+    assert [f"{place}: {text[:60]}" for place, text in texts if isinstance(text, str) and RIDDLE.match(text)] == []
+
+
+def test_modules_have_docstrings() -> None:
+    assert [module for module in sorted(modules()) if tree(module).body and not ast.get_docstring(tree(module))] == []

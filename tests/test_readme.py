@@ -32,8 +32,6 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-# It stops servers by Ctrl-C and has bounds on how long they take.
-@pytest.mark.serial
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the README's commands need curl")
 def test_blocks_do_what_they_say(terminal: Terminal) -> None:
     output = ""

@@ -60,8 +60,14 @@ def loads_more(test: Test) -> Test:
     return test
 
 
+def loads_another(test: Test) -> Test:
+    """A test of another file than the network, of which a shared process says all (``Framework.others_not_in``)."""
+    test.loads_another = True  # type: ignore[attr-defined]
+    return test
+
+
 def reloads(test: Test) -> Test:
-    """A test that loads a model again and again: in process mode only where the framework says how often."""
+    """A test that loads a model again and again, outside the server only where the framework says how often."""
     test.reloads = True  # type: ignore[attr-defined]
     return test
 
@@ -90,8 +96,11 @@ class FrameworkContract:
         asked = [mode for mode in framework.modes if mode in getattr(test, "modes", framework.modes)]
         more = bool(getattr(test, "loads_more", False))
         left_out = set(framework.brief_modes if more else ())
-        if getattr(test, "reloads", False) and framework.process_reloads is None:
-            left_out.add("process")
+        if getattr(test, "loads_another", False):
+            left_out.update(framework.others_not_in)
+        if getattr(test, "reloads", False):
+            left_out.update(() if framework.process_reloads else ("process",))
+            left_out.update(() if framework.reloads_shared else ("shared",))
         modes = [mode for mode in asked if mode not in left_out]
         for name in {"served", "mode"} & set(metafunc.fixturenames):
             found = [pytest.param(m, marks=[*skipped, *_pace(framework, m, more)]) for m in modes]
@@ -120,6 +129,7 @@ class FrameworkContract:
         assert [(t.name, t.datatype, list(t.shape)) for t in metadata.outputs] == with_rows(signature.outputs)
         assert served.is_ready("network")
 
+    @loads_another
     def test_a_configuration_is_completed_from_the_file(self, served: FrameworkServer) -> None:
         if served.framework.auto_complete:
             served.write("bare", writes(served.framework), config="")
@@ -132,6 +142,7 @@ class FrameworkContract:
             assert described(found.output) == [(t.name, t.wire, t.dims) for t in signature.outputs]
             self._assert_exact(served, "bare", signature, 1)
 
+    @loads_another
     @loads_more
     def test_files_that_do_not_load(self, served: FrameworkServer, damage: str) -> None:
         own = network(served)
@@ -146,16 +157,19 @@ class FrameworkContract:
         served.wait_settled()
         self._assert_exact(served, "network", own, 1)
 
+    @loads_another
     @loads_more
     @needs("wrong_name")
     def test_a_name_that_is_not_in_the_model(self, served: FrameworkServer) -> None:
         self._assert_mismatch(served, "name", lambda t: Tensor("wrong", t.wire, t.dims))
 
+    @loads_another
     @loads_more
     @needs("wrong_datatype")
     def test_a_datatype_that_is_not_the_models(self, served: FrameworkServer) -> None:
         self._assert_mismatch(served, "datatype", lambda t: Tensor(t.name, "INT32", t.dims))
 
+    @loads_another
     @loads_more
     @needs("wrong_dims")
     def test_dims_that_are_not_the_models(self, served: FrameworkServer) -> None:
@@ -189,11 +203,13 @@ class FrameworkContract:
 
     # Datatypes
 
+    @loads_another
     @needs("identity")
     def test_every_datatype_is_kept_bit_by_bit(self, served: FrameworkServer, group: tuple[str, ...]) -> None:
         inputs = {f"IN_{wire}": limits(wire, 2) for wire in group}
         self._assert_identity(served, group, inputs)
 
+    @loads_another
     @needs("identity", "zero_size")
     def test_tensors_of_no_size(self, served: FrameworkServer, group: tuple[str, ...]) -> None:
         signature = identities(served, group)
@@ -202,6 +218,7 @@ class FrameworkContract:
         inputs = {f"IN_{wire}": limits(wire, 3)[:, :0] for wire in group}
         self._assert_identity(served, group, inputs)
 
+    @loads_another
     @needs("identity")
     def test_tokens_of_many_lengths(self, served: FrameworkServer) -> None:
         """Requests of unequal length, which the configuration does not make ragged, are run apart."""
@@ -218,6 +235,7 @@ class FrameworkContract:
         for each, outputs in zip(tokens, found, strict=True):
             assert same(outputs, {"OUT_INT64": each})
 
+    @loads_another
     @needs("identity")
     def test_texts(self, served: FrameworkServer) -> None:
         group = next((group for group in served.framework.datatypes if "BYTES" in group), None)
@@ -235,6 +253,7 @@ class FrameworkContract:
 
     # Shapes and names
 
+    @loads_another
     @loads_more
     @needs("scalar")
     def test_scalars(self, served: FrameworkServer) -> None:
@@ -245,6 +264,7 @@ class FrameworkContract:
             found = served.infer("scalar", {x.name: np.full(shape, 1.5, np.float32)})
             assert same(found, {y.name: np.full(shape, 3, np.float32)})
 
+    @loads_another
     @loads_more
     @needs("identity", "odd_names")
     def test_odd_names(self, served: FrameworkServer) -> None:
@@ -256,6 +276,7 @@ class FrameworkContract:
             assert same(found, {f"{name}_out": array for name, array in inputs.items()})
             assert len(found) == len(inputs)
 
+    @loads_another
     @loads_more
     @needs("ragged")
     def test_ragged_requests_run_together_where_that_is_configured(self, served: FrameworkServer) -> None:
@@ -306,6 +327,7 @@ class FrameworkContract:
 
     # Failures
 
+    @loads_another
     @needs("failing")
     def test_a_model_that_fails_in_every_third_run(self, served: FrameworkServer) -> None:
         assert served.framework.failing

@@ -108,7 +108,9 @@ def test_gpu_fallback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     file = model(tmp_path, "relu", text) / "config.pbtxt"
     onnx_model(tmp_path / "relu" / "1" / "model.onnx")
     assert check(tmp_path) == 1
-    capsys.readouterr()
+    refused = capsys.readouterr().out
+    assert f"{file}:1: " in refused
+    assert "no GPUs are available: write KIND_CPU, or KIND_AUTO for a GPU where there is one, or start" in refused
     assert check(tmp_path, gpu_fallback=True) == 0
     shown = capsys.readouterr()
     assert 'instance_group {\n    name: "relu_0"\n    kind: KIND_CPU\n    count: 2\n  }\n' in shown.out

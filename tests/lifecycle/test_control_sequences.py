@@ -410,7 +410,7 @@ class ProcessSequences(Sequences):
 @pytest.mark.parametrize(
     ("machine", "examples", "steps"),
     [
-        pytest.param(Sequences, 120, 40, id="threads"),
+        pytest.param(Sequences, 80, 40, id="threads"),
         pytest.param(ProcessSequences, 8, 10, id="processes"),
     ],
 )

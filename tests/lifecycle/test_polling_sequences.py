@@ -261,5 +261,5 @@ def test_any_sequence_of_changes() -> None:
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
     run_state_machine_as_test(
         Sequences,
-        settings=settings(max_examples=200, stateful_step_count=40, deadline=None, suppress_health_check=slow),
+        settings=settings(max_examples=130, stateful_step_count=40, deadline=None, suppress_health_check=slow),
     )

@@ -15,7 +15,7 @@ from naiad.testing import server_environment, wait_until
 from support.python_environments import make_venv, pack
 from support.python_models import DOUBLES, Client, client_of, write_python_model
 
-REQUESTS = 240
+REQUESTS = 120
 LARGE = np.ones((1, 2_000_000), np.float32)
 SLOW = DOUBLES.replace("answers = []", "answers = []; time.sleep(0.05)")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     write_model(first, "missing_file", 'platform: "onnxruntime_onnx"')
     (first / "no_version").mkdir()
     (first / "no_version" / "config.pbtxt").write_text(identity())
+    write_model(first, "wrong_without_version", identity(max_batch_size=-3), versions=())
     (first / "empty").mkdir()
     (first / "circle").symlink_to(first)
     (write_model(first, "ring", identity()) / "2").symlink_to(first / "ring")
@@ -74,6 +76,7 @@ REASONS = {
     "empty_onnx": "model.onnx",
     "missing_file": "model.onnx",
     "no_version": "version",
+    "wrong_without_version": "max_batch_size",
     "empty": "version",
     "circle": "cycle",
     "ring": "cycle",
@@ -96,6 +99,15 @@ def test_a_broken_model_says_why_and_is_not_served(broken: RunningServer, name: 
 def test_the_log_names_the_file_and_line(broken: RunningServer) -> None:
     assert "bad_syntax/config.pbtxt:1: " in broken.log
     assert "bad_field/config.pbtxt:1: " in broken.log
+
+
+def test_a_wrong_configuration_is_said_before_the_missing_version_folder(broken: RunningServer) -> None:
+    reason = index(broken)["wrong_without_version"]["reason"]
+    assert "max_batch_size" in reason and "version folder" not in reason
+    # Up to the next record: the log has all that is wrong.
+    logged = re.search(r"(?ms)failed to load 'wrong_without_version'.*?(?=^[IWE]\d{4} )", broken.log)
+    assert logged is not None
+    assert re.search(r"config\.pbtxt:\d+: .*max_batch_size.*found no version folder", logged[0], re.DOTALL), logged[0]
 
 
 def test_good_models_beside_broken_ones_are_served(broken: RunningServer) -> None:
@@ -139,15 +151,28 @@ def test_readiness_can_be_lenient(tmp_path: Path) -> None:
         assert server.get("/v2/models/bad/ready").status == 400
 
 
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server of one file, without a folder or a configuration."""
+    folder = tmp_path_factory.mktemp("bare")
+    onnx.save(onnx.parser.parse_model(SUM_AND_DIFFERENCE), folder / "sums.onnx")
+    with serving(folder / "log", folder / "sums.onnx") as running:
+        yield running
+
+
 @pytest.mark.slow
-def test_a_bare_model_file(tmp_path: Path) -> None:
-    onnx.save(onnx.parser.parse_model(SUM_AND_DIFFERENCE), tmp_path / "sums.onnx")
-    with serving(tmp_path / "log", tmp_path / "sums.onnx") as server:
-        config = server.get("/v2/models/sums/config").json()
-        assert config["max_batch_size"] > 1
-        row = {"datatype": "INT32", "shape": [1, 16], "data": list(range(16))}
-        answer = server.infer("sums", {"inputs": [{"name": "INPUT0", **row}, {"name": "INPUT1", **row}]})
-        assert answer.json()["outputs"][0]["data"] == [2 * i for i in range(16)]
+def test_a_bare_model_file(bare: RunningServer) -> None:
+    config = bare.get("/v2/models/sums/config").json()
+    assert config["max_batch_size"] > 1
+    row = {"datatype": "INT32", "shape": [1, 16], "data": list(range(16))}
+    answer = bare.infer("sums", {"inputs": [{"name": "INPUT0", **row}, {"name": "INPUT1", **row}]})
+    assert answer.json()["outputs"][0]["data"] == [2 * i for i in range(16)]
+
+
+@pytest.mark.slow
+def test_defaults_are_no_reason_for_a_warning(bare: RunningServer) -> None:
+    assert re.search(r"^I\d{4} ", bare.log, re.MULTILINE)
+    assert re.findall(r"^[WE]\d{4} .*", bare.log, re.MULTILINE) == []
 
 
 @pytest.mark.slow

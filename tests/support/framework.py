@@ -186,11 +186,16 @@ class Framework:
         slow_modes: in which all tests are slow; tests with models of their own are slow in process mode anyway.
         brief_modes: in which tests that load more models are left out. That is for frameworks whose import takes
             seconds in process mode, and with the others in a shared process, which runs the same code.
+        others_not_in: in which tests of further files are left out, for the same reason: datatypes, names, shapes and
+            what is wrong with a file do not depend on how many instances the process that reads it has. ONNX Runtime,
+            OpenVINO and forests have them in all modes.
         variables: of the server's environment.
         reloads: the reloads before the memory is noted, and those after it, in threads and in shared processes. Fewer
             are for frameworks that load for long; their weights are larger, so that a leak of them shows all the same.
         process_reloads: the same where each reload starts a process. None where another framework has them: what a
             process leaves behind in the server does not depend on the framework that it has run.
+        reloads_shared: whether models are reloaded in a shared process too. Not where that takes a quarter of a minute:
+            what the framework leaves behind shows in threads, and what the process does shows with other frameworks.
         lacks: parts that the framework cannot have, each with the reason.
         pool_parameter: the parameter for the number of threads of an instance; "" without such threads.
         kind: of the instances.
@@ -218,9 +223,11 @@ class Framework:
     modes: tuple[str, ...] = MODES
     slow_modes: tuple[str, ...] = ()
     brief_modes: tuple[str, ...] = ()
+    others_not_in: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     reloads: tuple[int, int] = (20, 100)
     process_reloads: tuple[int, int] | None = None
+    reloads_shared: bool = True
     lacks: Mapping[str, str] = field(default_factory=dict)
     pool_parameter: str = ""
     kind: Literal["KIND_CPU", "KIND_GPU"] = "KIND_CPU"

@@ -103,6 +103,8 @@ def keras_framework(**changes: Any) -> Framework:
         failure="keras: IndexError: index out of range in self .in Embedding",
         # A shared process has them with one start.
         brief_modes=("process",),
+        others_not_in=("process",),
         reloads=(10, 30),
+        reloads_shared=False,
     )
     return replace(found, **changes)

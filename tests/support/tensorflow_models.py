@@ -1,4 +1,4 @@
-"""Small TensorFlow models, saved as SavedModels and as frozen graphs. Importing this needs tensorflow."""
+"""Small TensorFlow models, saved as SavedModels and as frozen graphs. A file that imports this needs tensorflow."""
 
 from __future__ import annotations
 
@@ -10,25 +10,28 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
-import tensorflow as tf
 
-v1 = tf.compat.v1
+from support.lazy_module import lazy_module
+
+WITHOUT = "needs the extra tensorflow"
+tf = lazy_module("tensorflow", WITHOUT)
+v1 = lazy_module("tensorflow.compat.v1", WITHOUT)
 
 TYPES = {
-    "BOOL": tf.bool,
-    "UINT8": tf.uint8,
-    "UINT16": tf.uint16,
-    "UINT32": tf.uint32,
-    "UINT64": tf.uint64,
-    "INT8": tf.int8,
-    "INT16": tf.int16,
-    "INT32": tf.int32,
-    "INT64": tf.int64,
-    "FP16": tf.float16,
-    "FP32": tf.float32,
-    "FP64": tf.float64,
-    "BF16": tf.bfloat16,
-    "BYTES": tf.string,
+    "BOOL": "bool",
+    "UINT8": "uint8",
+    "UINT16": "uint16",
+    "UINT32": "uint32",
+    "UINT64": "uint64",
+    "INT8": "int8",
+    "INT16": "int16",
+    "INT32": "int32",
+    "INT64": "int64",
+    "FP16": "float16",
+    "FP32": "float32",
+    "FP64": "float64",
+    "BF16": "bfloat16",
+    "BYTES": "string",
 }
 Shape = Sequence[int | None] | None
 

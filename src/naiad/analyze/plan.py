@@ -30,7 +30,7 @@ SWEEP_SCALE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """What is done for models that are measured together.
+    """The plan for models that are measured together.
 
     Attributes:
         loads: the concurrencies, or rates, of a sweep; empty where the file lists the loads.

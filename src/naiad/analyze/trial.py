@@ -1,4 +1,4 @@
-"""What is measured: models with changed configurations, and the load on them."""
+"""Trials: models with changed configurations, and the load on them."""
 
 from __future__ import annotations
 

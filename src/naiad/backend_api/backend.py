@@ -104,7 +104,7 @@ class Instance(ABC):
         """
 
     def execute_on_device(self, inputs: Arrays, outputs: Sequence[str], resident: frozenset[str]) -> Arrays:
-        """As ``execute``; inputs may be ``DeviceTensor`` objects on ``device``, and so may the outputs ``resident``.
+        """Run the model once, with ``DeviceTensor`` objects on ``device`` as inputs and as the outputs ``resident``.
 
         When it returns, these outputs are complete and the inputs have been read.
         """

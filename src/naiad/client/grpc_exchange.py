@@ -96,7 +96,7 @@ class GrpcExchange:
         return found
 
     def outgoing(self) -> Parts:
-        """What is to be sent now."""
+        """The bytes to send now."""
         if not self._out:
             return ()
         out, self._out = self._out, []

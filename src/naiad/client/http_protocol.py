@@ -26,7 +26,7 @@ class HttpExchange:
         self._request = request
 
     def outgoing(self) -> Parts:
-        """What is to be sent now."""
+        """The bytes to send now."""
         request, self._request = self._request, ()
         return request
 

@@ -72,7 +72,7 @@ def deployed(client: Client, name: str) -> Deployment | None:
 
 
 def find_deployed(client: Client, name: str) -> Deployment | None:
-    """As ``deployed``, and None for a model that is not served."""
+    """The deployment ``name``; None for a model that is not served, or does not come from MLflow."""
     try:
         return deployed(client, name)
     except ResponseError as error:

@@ -67,7 +67,7 @@ class ClientExchange(Protocol):
         """Begin a request."""
 
     def outgoing(self) -> Parts:
-        """What is to be sent now; there may be more after the next ``feed``."""
+        """The bytes to send now; there may be more after the next ``feed``."""
 
     def feed(self, data: bytes) -> ServerResponse | None:
         """Take what has arrived; the response once it is whole.

@@ -39,7 +39,7 @@ def process_marks() -> str:
 
 
 def process_marks_of(pid: int) -> str:
-    """As ``process_marks``, of another process of the same namespace."""
+    """The marks of another process of the same namespace; errors as ``process_marks``."""
     with open(f"/proc/{pid}/stat", encoding="latin-1") as file:
         # The name of the program, in parentheses, may hold anything.
         began = file.read().rpartition(")")[2].split()[19]

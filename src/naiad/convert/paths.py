@@ -36,7 +36,7 @@ def _path(target: str, function: str, takes: str, parents: tuple[str, ...] = (),
 
 
 def _downstream(onnx: tuple[str, ...], openvino: tuple[str, ...]) -> tuple[Path, ...]:
-    """What is made of ONNX and the like."""
+    """The formats that are made of ONNX and the like."""
     return (
         _path("onnx-int8-dynamic", "quantized:dynamic", "names", onnx),
         _path("onnx-int8-static", "quantized:static", "samples names", onnx),

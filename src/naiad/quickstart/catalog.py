@@ -37,7 +37,7 @@ MODELS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is written.
+    """The models that are written.
 
     Attributes:
         models: in the order in which they are written.

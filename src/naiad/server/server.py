@@ -33,7 +33,7 @@ logger = logging.getLogger("naiad")
 
 
 MakeListeners = Callable[[Parts], Iterator[tuple[Frontend, str]]]
-"""As ``build.listeners``."""
+"""Starts the listeners of a server, like ``build.listeners``."""
 
 
 class ServingProcess:

@@ -106,5 +106,5 @@ class TestContract(FrameworkContract):
         ragged=ragged,
         failing=failing,
         failure="onnxruntime: .*idx=99 must be within the inclusive range",
-        process_reloads=(5, 100),
+        process_reloads=(5, 40),
     )

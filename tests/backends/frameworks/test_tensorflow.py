@@ -11,10 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("tensorflow", reason="the extra tensorflow is not installed")
-
-import tensorflow as tf
-
 from backends.contract import FrameworkContract, InstanceContract, only
 from naiad.backend_api.backend import Arrays
 from naiad.tensor.dtypes import BY_WIRE
@@ -22,8 +18,8 @@ from support import tensorflow_models as models
 from support.core_policies import CORES, WHY_NOT
 from support.framework import Damage, Framework, Pair, Signature, Tensor, damaged
 from support.framework_server import FrameworkServer
+from support.tensorflow_models import tf, v1
 
-v1 = models.v1
 # A process imports the framework for seconds; the contract of ONNX Runtime and TorchScript runs with --fast too.
 pytestmark = pytest.mark.slow
 
@@ -134,7 +130,9 @@ class TestContract(FrameworkContract):
         tolerance=1e-6,
         tolerance_reason="the threads of a product add up in another order for other numbers of rows",
         brief_modes=("process",),
+        others_not_in=("process",),
         reloads=(10, 30),
+        reloads_shared=False,
     )
 
     @pytest.mark.slow

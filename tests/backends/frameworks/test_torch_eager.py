@@ -159,6 +159,7 @@ class TestContract(FrameworkContract):
         failing=failing,
         failure="torch: IndexError: index 99 is out of bounds",
         brief_modes=("process",),
+        others_not_in=("process",),
         reloads=(5, 30),
         lacks={"wrong_name": NO_NAMES, "wrong_datatype": NO_NAMES, "wrong_dims": NO_NAMES},
     )

@@ -39,6 +39,7 @@ class TestContract(FrameworkContract):
         failure="torch: IndexError: index 99 is out of bounds",
         slow_modes=("process", "shared"),
         brief_modes=("process",),
+        others_not_in=("process",),
         lacks={"wrong_name": "a lone input may have any name"},
     )
 

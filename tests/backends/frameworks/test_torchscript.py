@@ -119,6 +119,7 @@ class TestContract(FrameworkContract):
         failing=failing,
         failure="torch: RuntimeError: index 99 is out of bounds",
         slow_modes=("process", "shared"),
+        others_not_in=("process",),
         reloads=(10, 30),
         lacks={"wrong_name": NO_NAMES, "wrong_datatype": NO_NAMES, "wrong_dims": NO_NAMES},
     )

@@ -6,10 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("tensorflow", reason="needs the extra tensorflow")
-
-import tensorflow as tf
-
 from naiad.backends import registry
 from naiad.config.freeze import freeze
 from naiad.config.spec import ModelSpec
@@ -17,6 +13,7 @@ from naiad.errors import ModelLoadError
 from naiad.tensor.dtypes import BY_WIRE
 from support import tensorflow_models as models
 from support.backend_contract import BackendContract, Case, assert_same, config, context, running, started, values
+from support.tensorflow_models import tf
 
 NAME = "tensorflow"
 PLATFORM = 'platform: "tensorflow_graphdef" backend: "tensorflow" '

@@ -8,10 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("tensorflow", reason="needs the extra tensorflow")
-
-import tensorflow as tf
-
 from naiad.backends import registry
 from naiad.config.freeze import freeze
 from naiad.config.spec import ModelSpec
@@ -25,6 +21,7 @@ from support.backend_contract import (
     running,
     started,
 )
+from support.tensorflow_models import tf
 
 NAME = "tensorflow"
 PLATFORM = 'platform: "tensorflow_savedmodel" backend: "tensorflow" '

@@ -10,19 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("tensorflow", reason="needs the extra tensorflow")
-
-import tensorflow as tf
-from tensorflow.python.tools import saved_model_cli
-
 from naiad import testing
 from support import tensorflow_models as models
+from support.lazy_module import LazyModule
+from support.tensorflow_models import tf
 
 # A server imports TensorFlow for seconds; the other files of this folder test the backend without one.
 # The start counts as time of the first test: three processes import TensorFlow and compile models beside each other.
 START_S = 240
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(START_S + 60)]
 
+saved_model_cli: Any = LazyModule("tensorflow.python.tools.saved_model_cli")
 WAYS = ("thread", "process", "shared")
 WIDTH = 8
 

@@ -9,10 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("tensorflow", reason="needs the extra tensorflow")
-
-import tensorflow as tf
-
 from naiad.backends.tensorflow import settings
 from naiad.backends.tensorflow.settings import GraphSettings, read_settings
 from naiad.config.freeze import freeze
@@ -21,6 +17,7 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import ModelLoadError
 from support import tensorflow_models as models
 from support.backend_contract import config, context, group, running, started
+from support.tensorflow_models import tf
 
 NAME = "tensorflow"
 PLATFORM = 'platform: "tensorflow_savedmodel" backend: "tensorflow" '

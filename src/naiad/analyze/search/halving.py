@@ -37,7 +37,7 @@ _ENOUGH: Final = 0.004
 
 @dataclass(slots=True)
 class PointSample:
-    """What is known of one point."""
+    """The figures of one point so far."""
 
     point: Point
     values: list[float] = field(default_factory=list)
@@ -150,6 +150,7 @@ class _HalvingRun:
     def _note(self, place: int, measured: Measurement, scale: int) -> None:
         value = self._utility(measured)
         if value is None:
+            # Left out for good, whatever a shorter window gave.
             self._failed.add(place)
             self._samples.pop(place, None)
             return

@@ -1,4 +1,4 @@
-"""What is wanted of a configuration: objectives with weights, and constraints."""
+"""The goal of a search: objectives with weights, and constraints."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is wanted of one model.
+    """The goal for one model.
 
     Attributes:
         objectives: metrics with their weights.

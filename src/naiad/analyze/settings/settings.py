@@ -12,7 +12,7 @@ from naiad.analyze.settings.goal import Goal
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """What is asked about one model.
+    """The settings of one model.
 
     Attributes:
         formats: other models of the repository that are the same network; the first one is the model itself.

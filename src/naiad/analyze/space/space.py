@@ -75,7 +75,7 @@ class Space:
         return tuple(reversed(found))
 
     def trial(self, point: Point) -> AnalysisTrial:
-        """What is measured at a point."""
+        """The trial of a point."""
         chosen: list[dict[Knob, Any]] = [{} for _ in self.subjects]
         for dimension, place in zip(self.dimensions, point, strict=True):
             chosen[dimension.owner][dimension.knob] = dimension.values[place]

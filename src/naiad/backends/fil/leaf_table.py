@@ -103,7 +103,7 @@ def _agrees(table: LeafTable, features: int, reference: Callable[[Array, int], A
 
 
 def _rule(header: Any) -> Rule | None:
-    """What is made of the sums; None for a rule that is rare."""
+    """The function that is applied to the sums; None for a rule that is rare."""
     name = str(np.asarray(header.get_field("postprocessor")).item())
     if name == "sigmoid":
         return partial(_sigmoid, float(header.get_field("sigmoid_alpha")[0]))

@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 def text_problem(content: bytes) -> str:
-    """What is wrong with a file, "" for nothing.
+    """The fault of a file, "" for none.
 
     Without it a number that is too large would lead treelite beyond its arrays, and one that is too small in a circle.
     """

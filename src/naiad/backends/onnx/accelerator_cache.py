@@ -110,7 +110,7 @@ def _built(folder: Path, make: Callable[[], Any]) -> Any:
 
 
 def _damage(folder: Path) -> str | None:
-    """What is wrong with the builds in a folder: "" for nothing, None where none was completed."""
+    """The fault of the builds in a folder: "" for none, None where no build was completed."""
     try:
         digests = json.loads((folder / _MANIFEST).read_text())
     except FileNotFoundError:

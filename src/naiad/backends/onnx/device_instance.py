@@ -29,7 +29,7 @@ class DeviceOnnxInstance(OnnxInstance):
         self._dtypes = dtypes
 
     def execute_on_device(self, inputs: Arrays, outputs: Sequence[str], resident: frozenset[str]) -> Arrays:
-        """As ``Instance.execute_on_device``; ``BackendError`` with ONNX Runtime's text when the run fails."""
+        """Run the model on tensors of the device; ``BackendError`` has ONNX Runtime's text when the run fails."""
         try:
             binding = self._bound(inputs, outputs, resident)
             self._session.run_with_iobinding(binding, self._options)

@@ -116,7 +116,7 @@ def _problem(file: Path, error: Exception) -> str:
 
 
 def _lost_weights(file: Path, name: str) -> str:
-    """What is wrong with a file of weights beside an ONNX model; "" where it is there."""
+    """The fault of a file of weights beside an ONNX model; "" where it is there."""
     weights = file.parent / name
     if not weights.is_file():
         return f"there is no {name} beside it, which has the weights: copy both files"

@@ -27,7 +27,7 @@ class CachedBackend:
         self._is_started = False
 
     def uses_gpus(self, command: LoadCommand) -> bool:
-        """As ``Backend.uses_gpus``."""
+        """Whether the backend runs on the GPUs of this machine; it is made if it is not there yet."""
         with self._lock:
             return self._made(command).uses_gpus()
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from naiad.tensor.device_tensor import DeviceTensor
 
+# The beginning of the text with which torch refuses inputs of other shapes than were exported.
 _REFUSED = "Guard failed: "
 
 
@@ -69,7 +70,7 @@ class FlatInstance(Instance):
         return {name: self._result(name, returned) for name in outputs}
 
     def execute_on_device(self, inputs: Arrays, outputs: Sequence[str], resident: frozenset[str]) -> Arrays:
-        """As ``Instance.execute_on_device``; errors as ``execute``."""
+        """The wanted outputs, those of ``resident`` as tensors on the device; errors as ``execute``."""
         returned = self._returned(inputs)
         result: dict[str, Any] = {
             name: self._keep(name, returned) if name in resident else self._result(name, returned) for name in outputs

@@ -73,7 +73,7 @@ class TorchInstance(Instance):
         return result
 
     def execute_on_device(self, inputs: Arrays, outputs: Sequence[str], resident: frozenset[str]) -> Arrays:
-        """As ``Instance.execute_on_device``; errors as ``execute``."""
+        """The wanted outputs, those of ``resident`` as tensors on the device; errors as ``execute``."""
         returned = self._returned(inputs)
         result = self._results(
             returned, outputs, lambda name, v: self._keep(name, v) if name in resident else self._result(name, v)

@@ -18,11 +18,11 @@ class TorchModel(ABC):
 
     @abstractmethod
     def complete(self, config: Any) -> None:
-        """As ``Backend.complete``."""
+        """Fill in what the configuration leaves open; errors as ``Backend.complete``."""
 
     @abstractmethod
     def start(self, spec: ModelSpec, device: str | None) -> None:
-        """As ``Backend.start``; ``device`` is that of the first instance."""
+        """Load the model on ``device``, that of the first instance; errors as ``Backend.start``."""
 
     @abstractmethod
     def instance(self, device: str | None) -> Instance:

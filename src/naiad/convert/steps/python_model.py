@@ -96,7 +96,7 @@ def _of_file(model: str, file: str) -> tuple[Any, str, str, dict[str, Any]]:
 
 
 def _pickled(model: str, file: str) -> tuple[Any, str, str, dict[str, Any]]:
-    """As ``_of_file``, of a callable that the same program has pickled."""
+    """The parts of a model, as ``_of_file`` returns them, of a callable that the same program has pickled."""
     copy = Path(file).with_name(_PICKLED)
     shutil.copyfile(model.removeprefix(PICKLE), copy)
     with copy.open("rb") as opened:

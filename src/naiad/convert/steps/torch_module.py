@@ -59,7 +59,7 @@ def example(samples: str, signature: SourceSignature) -> tuple[Any, ...]:
 
 
 def example_sample(samples: str, signature: SourceSignature) -> Sample:
-    """As ``example``, as arrays. A dimension of 1 would be fixed by exporters."""
+    """The sample of ``example``, as arrays. Exporters would fix a dimension of 1."""
 
     def rank(sample: Sample) -> tuple[int, int]:
         fixed = sum(

@@ -36,6 +36,7 @@ class InstanceLoop(Generic[_Created]):
     def __init__(self, name: str, create: Callable[[], _Created]) -> None:
         self._name = name
         self._create = create
+        # Made before the thread runs: until then ``soon`` may queue callbacks, and ``stop`` close the loop.
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()
         self._failure: NaiadError | None = None
@@ -76,6 +77,8 @@ class InstanceLoop(Generic[_Created]):
 
     def _main(self) -> None:
         loop = self._loop
+        # The copy is created while the loop does not run yet: code that asks for the thread's loop finds it all the
+        # same.
         asyncio.set_event_loop(loop)
         try:
             try:
@@ -83,10 +86,12 @@ class InstanceLoop(Generic[_Created]):
             except NaiadError as error:
                 self._failure = error
                 return
+            # SystemExit too: a model that calls ``sys.exit`` fails its load, and does not end the thread unseen.
             except BaseException as error:
                 self._failure = failed_to_start(self._name, error)
                 return
             finally:
+                # After a failure as well, which ``start`` waits for too.
                 self._started.set()
             loop.run_forever()
             self._end_tasks()
@@ -100,6 +105,7 @@ class InstanceLoop(Generic[_Created]):
             task.cancel()
         if tasks:
             self._loop.run_until_complete(asyncio.wait(tasks))
+        # Before the copy is closed: a generator that was left half-way may still use it while it ends.
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         try:
             self.created.close()

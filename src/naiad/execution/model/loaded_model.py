@@ -220,7 +220,7 @@ class LoadedModel:
 
     @property
     def device(self) -> Device | None:
-        """As ``ServingModel.device``: that of all instances that serve."""
+        """The device of all instances that serve; None for the processor's memory."""
         spec = self.spec
         if self._cache is not None or self._responder.ordered is not None or self._strategy is not None:
             # These look at the bytes of tensors.
@@ -330,7 +330,7 @@ class LoadedModel:
 
     @property
     def uses_gpus(self) -> bool:
-        """As ``Backend.uses_gpus``."""
+        """Whether its framework runs on the GPUs of this machine."""
         return self._backend.uses_gpus()
 
     @property

@@ -115,6 +115,7 @@ class VersionLoader:
         """
         version.become(ModelState.LOADING)
         asker = version.asker = RequestingVersion(operation)
+        # The asker knows it, to release it while its model waits for another load, which may need it.
         permit = asker.permit = await self._permits.take()
         logger.info("loading: %s:%d", name, version.version)
         # The wait for the permit does not count as load time.

@@ -32,6 +32,7 @@ class LoadMeter:
         self._before = 0
         self.grown = 0
         self.is_alone = not meters
+        # The server grows for both, and neither load can tell its part.
         for other in meters:
             other.is_alone = False
         meters.add(self)

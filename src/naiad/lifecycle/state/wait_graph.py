@@ -86,6 +86,7 @@ class WaitGraph:
         """Add an edge, for a wait that ends in another call; each needs its ``remove``."""
         found = self._awaited.setdefault(waiter, Counter())
         found[awaited] += 1
+        # The first of equal edges alone changes who waits for whom, so it alone wakes others.
         if found[awaited] == 1:
             self._waiters.setdefault(awaited, Counter())[waiter] += 1
             self.notify()

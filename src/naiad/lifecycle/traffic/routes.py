@@ -100,6 +100,7 @@ class Routing:
             )
         # Before ``pop``: a refusal leaves the history as it is.
         self._check(self._history[-1], known)
+        # The present routes do not enter the history: the next call goes one change further back, not forth again.
         self._set(self._history.pop())
 
     def _set(self, routes: Routes) -> None:
@@ -208,6 +209,8 @@ class Routing:
         for alias, version in self.routes.aliases.items():
             if model := self._ready.get(version):
                 self._found[alias] = self._routed(alias, [(model, 1)])
+        # Sequences outlast a change of the routes, since their state is with a version. Only a removed alias has none
+        # left.
         for name in self._sequences.keys() - ({DEFAULT} | self.routes.aliases.keys()):
             del self._sequences[name]
         for gone in before:
@@ -218,6 +221,7 @@ class Routing:
     def _resolve_default(self) -> None:
         split = self.routes.split or self._highest()
         shares = [(self._ready[version], weight) for version, weight in split if version in self._ready]
+        # Checked again: a version may have been loaded with another signature since the routes were set.
         for model, _ in shares[1:]:
             if differs := _difference(shares[0][0], model):
                 self.problems[model.version] = f"left out of the split: {differs}"
@@ -245,6 +249,7 @@ class Routing:
         self, name: str, shares: list[tuple[LoadedVersion, int]], shadow: ShadowTraffic | None = None
     ) -> RoutedModel:
         first = shares[0][0]
+        # Those without a share too: a sequence stays with a version that has lost its share.
         versions = {v: model for v, model in self._ready.items() if not _difference(first, model)}
         sequences = self._sequences.get(name)
         if sequences is None:

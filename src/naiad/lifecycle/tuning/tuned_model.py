@@ -43,6 +43,7 @@ class TunedModel:
         """Follow a version from its first request on, in the present setup."""
         self.model = model
         latencies = model.statistics.latencies
+        # Without summaries and histograms: nobody has asked for them, and the tuner reads the counts alone.
         if not isinstance(latencies, Latencies):
             latencies = Latencies(NO_DISTRIBUTIONS, {}, model.spec.decoupled)
             model.keep_latencies(latencies)
@@ -63,6 +64,7 @@ class TunedModel:
 
     def skip(self) -> None:
         """Leave out what happened up to now."""
+        # In this order: what is noted and not yet counted would come with the next sample.
         self._latencies.settle()
         self._taken.take()
         self._read()
@@ -98,6 +100,7 @@ class TunedModel:
             late,
             self.model.in_flight,
             counts,
+            # A size that did not run has no time per batch.
             {size: found for size, found in ran.items() if found[0] > 0},
         )
 

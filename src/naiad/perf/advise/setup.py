@@ -64,7 +64,7 @@ class ModelSetup:
 
 
 def setups_of(config: Mapping[str, Any]) -> list[ModelSetup]:
-    """What is tried for a model: first what it has now.
+    """The setups that are tried for a model, the present one first.
 
     Args:
         config: the configuration as the server has completed it.

@@ -1,4 +1,4 @@
-"""What is wrong with the data of requests."""
+"""Errors of the data of requests."""
 
 from __future__ import annotations
 

@@ -46,6 +46,7 @@ class ClosedLoop(Load):
         for place in self._places:
             if self._left <= 0:
                 break
+            # Each has its own time: thousands of requests are not sent at one moment.
             self._send(place, clock())
         self._loop.flush()
 
@@ -57,6 +58,7 @@ class ClosedLoop(Load):
     def completed(self, place: Place, now_ns: int, problem: Problem | None) -> None:
         """Note the end of a request, and send the next one."""
         self._note_end(place, now_ns, problem)
+        # Empty sets are passed over, as they are after the first moments of a load.
         if self._waiting_for_first:
             self._waiting_for_first.discard(place)
         if problem is None:

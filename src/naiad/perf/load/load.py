@@ -101,6 +101,7 @@ class Load:
         self._channels: list[ClientChannel] = []
         self._refused: dict[ClientChannel, str] = {}
         self._is_opening = False
+        # Looked up once, since it is called for every request.
         self._note = recorder.latencies.append
         self._sent: dict[Place, tuple[EncodedRequest, int | None]] = {}
 

@@ -35,6 +35,7 @@ class PeriodicLoad(Load):
         self._first = start
         self._period = period
         self._missing: dict[Place, int] = {}
+        # All connections before the first request, so that no latency has the making of one in it.
         self._places = self._open_places(end)
 
     def begin(self, now_ns: int) -> None:

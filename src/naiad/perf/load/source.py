@@ -83,6 +83,7 @@ class SequenceSource:
         self._plan = plan
         self._recorder = recorder
         self._is_given = is_given
+        # Of its own in each process: else all of them would play the same lengths at the same time.
         self._random = random.Random(plan.seed + share.index)
         self._ids = SequenceIds(plan.sequence_id_range, share)
 
@@ -147,6 +148,7 @@ class SequenceIds:
 
     def take(self) -> int:
         """An id."""
+        # One more than are in use: among so many there is a free one, unless the range has none.
         for _ in range(len(self._used) + 1):
             number = self._next
             self._next += self._step

@@ -1,4 +1,4 @@
-"""What is wrong about options that are each readable: combinations that mean nothing. The texts are the reference's."""
+"""Faults of options that are each readable: combinations that mean nothing. The texts are the reference's."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _of_later_modes(settings: PerfSettings) -> Iterator[str]:
 
 
 def warnings_of(settings: PerfSettings, values: Mapping[str, Any]) -> list[str]:
-    """What is given and has no effect, or another one than it seems; ``values`` are those of the options by field."""
+    """Options without effect, or with another one than it seems; ``values`` are those of the options by field."""
     return [*_of_sequences(values), *_of_windows(settings), *_of_no_effect(settings)]
 
 

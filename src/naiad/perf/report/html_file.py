@@ -137,7 +137,7 @@ def _failures(report: Report) -> list[str]:
 
 
 def _seconds(report: Report, measured: Sequence[LevelResult]) -> list[str]:
-    """What is to say of each level, and its charts over time; the level with the highest rate is open."""
+    """The findings about each level, and its charts over time; the level with the highest rate is open."""
     best = best_level(report)
     found = []
     for result in measured:

@@ -21,7 +21,7 @@ _RECENT: Final = 30
 
 @dataclass(slots=True)
 class LiveState:
-    """What is known of a run while it goes on.
+    """The figures of a run while it goes on.
 
     Attributes:
         level_number, level_count: which level is measured, from 1, of how many; a count of 0 is not known.

@@ -77,6 +77,7 @@ class HttpResponseReader:
             data = bytes(self._received[end + 4 :])
             self._begin(bytes(self._received[: end + 4]), keeps_body=keeps_body)
             self._received.clear()
+            # An informational response, such as 100 Continue: the one that is meant comes behind it.
             if self.status < 200:
                 self._is_within = False
                 return bool(data) and self.feed(data, keeps_body=keeps_body)
@@ -98,12 +99,14 @@ class HttpResponseReader:
             self.length = len(head) + self._left
         elif _CHUNKED.search(head):
             self._chunks = ChunkedDecoder(_MAX_BODY_BYTES)
+        # RFC 9112, section 6.3: a body without a length ends with its connection.
         elif self.status >= 200 and self.status not in (204, 304):
             self._reads_to_end = self.closes = True
 
     def _take_body(self, data: bytes) -> bool:
         if self._chunks is not None:
             used = self._chunks.feed(memoryview(data))
+            # Nobody reads it, and a stream may be long.
             if self.body is None:
                 self._chunks.body.clear()
             elif self._chunks.done:

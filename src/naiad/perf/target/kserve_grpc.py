@@ -209,7 +209,7 @@ def _as_dict(name: str, body: bytes) -> dict[str, Any]:
 
 
 def judge_message(request: Any, body: bytes) -> Problem | None:
-    """What is wrong with the message of a response; None for a right one."""
+    """The fault of the message of a response; None for a right one."""
     request.body = body
     if not request.expected:
         return None

@@ -197,7 +197,7 @@ class KserveHttpTarget:
 
 
 def judge_response(request: Any, reader: HttpResponseReader) -> Problem | None:
-    """What is wrong with a whole response; None for a right one."""
+    """The fault of a whole response; None for a right one."""
     body = b"" if reader.body is None else bytes(reader.body)
     if reader.status != 200:
         return f"HTTP {reader.status}", _error_text(body)

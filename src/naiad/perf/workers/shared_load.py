@@ -68,6 +68,7 @@ class SharedRecorder(Recorder):
             return now_ns
         at_ns = self._cut_ns = now_ns + LEAD_NS
         try:
+            # All orders before the first answer, so that the processes cut at the same time.
             for worker in self._workers:
                 worker.order(Cut(at_ns, begins))
             for worker in self._workers:
@@ -84,6 +85,7 @@ class SharedRecorder(Recorder):
         errors = count = 0
         for part in parts:
             latency.merge(part.latency)
+            # The durations are in ``latency`` now: ``add_counts`` would count them twice.
             part.latency = DurationHistogram()
             add_counts(self.window, part)
             errors += part.errors.total()
@@ -161,6 +163,7 @@ class SharedLoad:
         """Requests that are not over, as far as the processes have told."""
         if self._unanswered:
             return sum(self._unanswered.values())
+        # Whoever has not said that all is answered has a request in flight, whatever was told before.
         return sum(max(worker.in_flight, 1) for worker in self._workers if not worker.state.is_drained)
 
     @property

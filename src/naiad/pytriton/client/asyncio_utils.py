@@ -13,14 +13,14 @@ __all__ = ["asyncio_get_model_config", "asyncio_wait_for_model_ready", "asyncio_
 
 
 async def asyncio_wait_for_server_ready(client: AsyncClient, timeout_s: float | None = None) -> None:
-    """As ``wait_for_server_ready``."""
+    """Wait until the server is ready; arguments and errors as ``wait_for_server_ready``."""
     await async_wait_for_server(client, TIMEOUT_S if timeout_s is None else timeout_s)
 
 
 async def asyncio_wait_for_model_ready(
     client: AsyncClient, model_name: str, model_version: str | None = None, timeout_s: float | None = None
 ) -> None:
-    """As ``wait_for_model_ready``."""
+    """Wait until a model is ready; arguments and errors as ``wait_for_model_ready``."""
     await async_wait_for_model(
         client, model_name, model_version, DEFAULT_INIT_TIMEOUT_S if timeout_s is None else timeout_s
     )
@@ -29,6 +29,6 @@ async def asyncio_wait_for_model_ready(
 async def asyncio_get_model_config(
     client: AsyncClient, model_name: str, model_version: str | None = None, timeout_s: float | None = None
 ) -> TritonModelConfig:
-    """As ``get_model_config``."""
+    """The configuration of a model, once it is ready; arguments and errors as ``get_model_config``."""
     await asyncio_wait_for_model_ready(client, model_name, model_version, timeout_s)
     return ModelConfigParser.from_dict(await client.config(model_name, model_version or ""))

@@ -42,12 +42,12 @@ def wait_for_model(client: Client, model: str, version: str | None, timeout_s: f
 
 
 async def async_wait_for_server(client: AsyncClient, timeout_s: float) -> None:
-    """As ``wait_for_server``."""
+    """Wait until the server is ready; errors as ``wait_for_server``."""
     await _async_wait(client.ready, monotonic() + timeout_s, _SERVER)
 
 
 async def async_wait_for_model(client: AsyncClient, model: str, version: str | None, timeout_s: float) -> None:
-    """As ``wait_for_model``."""
+    """Wait until the server and a model are ready; errors as ``wait_for_model``."""
     deadline_s = monotonic() + timeout_s
     await _async_wait(client.ready, deadline_s, _SERVER)
     await _async_wait(lambda: client.model_ready(model, version or ""), deadline_s, _what(model, version))

@@ -51,7 +51,7 @@ class ModelConfigDict(MutableMapping[Callable[..., Any], TritonModelConfig]):
 
 @dataclass
 class TritonContext:
-    """What is known of the models of a server: their configurations by their functions."""
+    """The models of a server: their configurations by their functions."""
 
     model_configs: ModelConfigDict = field(default_factory=ModelConfigDict)
 

@@ -11,10 +11,10 @@ _BROKEN: Final = 0.05
 
 
 def excess(value: float, most: float) -> float:
-    """What is taken off for a value above the most that is allowed: 0 within it, the more the further beyond."""
+    """The penalty for a value above the most that is allowed: 0 within it, the more the further beyond."""
     return 0.0 if value <= most else _BROKEN + _PENALTY * math.log(value / max(most, 1e-9))
 
 
 def shortfall(value: float, least: float) -> float:
-    """What is taken off for a positive value below the least that is allowed, as in ``excess``."""
+    """The penalty for a positive value below the least that is allowed, as in ``excess``."""
     return 0.0 if value >= least else _BROKEN + _PENALTY * math.log(least / value)

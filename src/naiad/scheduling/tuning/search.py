@@ -177,6 +177,7 @@ class SetupSearch:
         top = float(means[order[0]])
         if len(self.records) < self._most and len(measured) < len(self._setups):
             gains = expected_improvement(means, deviations, top)
+            # These are measured again below, where they are among the best.
             gains[measured] = 0.0
             moves = np.array([0.0 if setup.same_instances(present) else 1.0 for setup in self._setups])
             gains *= 1.0 - (1.0 - _INSTANCES_COST) * moves

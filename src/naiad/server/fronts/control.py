@@ -101,6 +101,7 @@ class Control:
 
     def _read(self) -> None:
         try:
+            # One byte, as long as a message is, so that a descriptor belongs to the byte that it came with.
             data, descriptors, _, _ = socket.recv_fds(self._connection, 1, 1)
         except BlockingIOError:
             return

@@ -96,6 +96,7 @@ class ModelTable:
         wanted = {(name, version): model for name, version, model in self._serving()} if self.is_on else {}
         gone, fresh = [], []
         for key, number in list(self._numbers.items()):
+            # By identity: a version that was loaded again is another model, under another number.
             if wanted.get(key) is not self._known[number].model:
                 gone.append(number)
                 del self._numbers[key]
@@ -122,6 +123,7 @@ class ModelTable:
         entries = self._manager.entries
         for key, entry in entries.items():
             names = {key}
+            # Callers may leave the namespace out; ``find`` refuses a name that several models have.
             if isinstance(entries, NamespacedEntries):
                 names.add(short_name(key))
             for name in names:

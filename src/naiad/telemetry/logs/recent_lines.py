@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 MAX_LINES: Final = 500
 MAX_CHARACTERS: Final = 2000
-"""What is kept of a line; a table or a traceback is one line here."""
+"""The most that is kept of a line; a table or a traceback is one line here."""
 
 
 class LogLine(NamedTuple):

@@ -76,6 +76,7 @@ class MessageReader:
         if flag > 1:
             raise BadPrefixError(f"a request message begins with the byte {flag}, expected 0 or 1")
         self.compressed = bool(flag)
+        # Refused before memory is taken: so far the length is nothing but what the peer says.
         if length > self._limit:
             raise MessageTooLargeError(
                 f"the request message has {length} bytes, the server takes {self._limit}; see --grpc-max-input-size"

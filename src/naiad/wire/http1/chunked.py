@@ -106,6 +106,7 @@ class ChunkedDecoder:
     def _take_line(self, data: memoryview) -> int:
         limit = _LINE_LIMITS[self._state]
         before = len(self._line)
+        # No more than the longest line with its CRLF: a line without an end must not grow.
         self._line += data[: limit + 2 - before]
         # From one byte back: CR may have come at the end of the last piece.
         end = self._line.find(b"\r\n", max(0, before - 1))

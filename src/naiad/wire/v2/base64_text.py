@@ -86,7 +86,7 @@ def _decode(text: str | Raw) -> bytes | None:
 
 
 def _problem(text: str) -> str:
-    """What is wrong with a text that is no base64; "" where nothing is."""
+    """The fault of a text that is no base64; "" where there is none."""
     try:
         raw = text.encode("ascii")
     except UnicodeEncodeError as error:

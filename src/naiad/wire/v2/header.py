@@ -99,6 +99,7 @@ class InferHeader:
         """
         if self.parameters:
             return None
+        # Tuples of lists: from generators they take a quarter longer.
         inputs = tuple([(i.name, i.dtype.wire, i.shape, i.binary_size, i.region) for i in self.inputs])
         outputs = tuple([(o.name, o.binary, o.classification, o.region, o.base64) for o in self.outputs or ()])
         sequence_id = None if of_any_sequence else self.sequence_id

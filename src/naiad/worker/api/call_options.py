@@ -45,6 +45,7 @@ class InferenceTrace:
 
     def get_context(self) -> str | None:
         """The context for OpenTelemetry as JSON, None without one."""
+        # "" means traced, but to a file: that has no context to pass on.
         return self._context or None
 
     def report_activity(self, name: str, at_ns: int | None = None) -> None:

@@ -285,6 +285,7 @@ def _checked_inputs(inputs: Sequence[Tensor], whose: str) -> list[Tensor]:
 
 
 def _checked_names(names: Sequence[str], whose: str) -> tuple[str, ...]:
+    # A text is a sequence of texts as well: its letters would pass for names.
     if isinstance(names, (str, bytes)):
         raise TypeError(f"InferenceRequest: requested_output_names must be a list of names, found one {type(names)}")
     texts = [as_text(name, "InferenceRequest: each of requested_output_names") for name in names]

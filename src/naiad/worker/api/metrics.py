@@ -46,6 +46,7 @@ class Metric:
                 f"{failure}: TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative "
                 f"values, found {value}"
             )
+        # Without a reply: a model that counts in its inner loop must not wait for the server each time.
         notify("metric_increment", metric=self._number, by=_as_json(value))
 
     def set(self, value: float) -> None:

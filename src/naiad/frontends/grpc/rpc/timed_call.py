@@ -22,7 +22,7 @@ class TimedCall:
 
     @property
     def owner(self) -> CallOwner | None:
-        """As ``RpcCall.owner``."""
+        """The owner of the wrapped call, which hears that the caller has left."""
         return self._inner.owner
 
     @owner.setter
@@ -35,7 +35,7 @@ class TimedCall:
 
     @property
     def on_drained(self) -> Callable[[], None] | None:
-        """As ``RpcCall.on_drained``."""
+        """The callback of the wrapped call, for when its caller has taken the responses."""
         return self._inner.on_drained
 
     @on_drained.setter

@@ -149,6 +149,7 @@ class GrpcService:
         together = sum(c.core.waiting_bytes for c in self.connections)
         if together <= self.limits.max_waiting_bytes:
             return
+        # Those with the most first: then as few peers as possible lose their connection.
         for connection in sorted(self.connections, key=lambda c: c.core.waiting_bytes, reverse=True):
             if together <= self.limits.max_waiting_bytes:
                 break

@@ -207,6 +207,7 @@ class HttpService:
         together = sum(size for size, _ in waiting)
         if together <= self.limits.max_waiting_bytes:
             return
+        # Those with the most first: then as few peers as possible lose their connection.
         for size, connection in sorted(waiting, key=lambda found: found[0], reverse=True):
             if together <= self.limits.max_waiting_bytes:
                 break

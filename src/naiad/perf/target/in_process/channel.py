@@ -52,6 +52,7 @@ class EnginePlace(Place):
         """One response."""
         now = clock()
         parts: EngineRequestParts | None = self.request
+        # The channel was closed meanwhile.
         if parts is None:
             return
         if error is not None:

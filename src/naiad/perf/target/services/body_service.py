@@ -78,7 +78,7 @@ class BodyService(PlainService):
         return HttpRequestBytes(head + b"\r\n", keeps_body=True)
 
     def judge(self, request: HttpRequestBytes, reader: HttpResponseReader) -> Problem | None:
-        """What is wrong with a whole response; None for a right one."""
+        """The fault of a whole response; None for a right one."""
         if reader.status != 200:
             return judge_failure(request, reader)
         if not request.keeps_body:

@@ -106,7 +106,7 @@ class EventStream:
         raise NotImplementedError
 
     def end(self) -> Problem | None:
-        """What is wrong with a stream whose body has ended."""
+        """The fault of a stream whose body has ended."""
         if self.problem is None and not self.is_complete:
             return _BAD, f"the stream ended after {self.outputs} events with output, expected data: [DONE]"
         return self.problem

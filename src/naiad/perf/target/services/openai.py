@@ -104,7 +104,7 @@ class WholeResponses:
         self._times = times
 
     def __call__(self, request: Any, reader: HttpResponseReader) -> Problem | None:
-        """What is wrong with a response; None for a right one."""
+        """The fault of a response; None for a right one."""
         if reader.status != 200:
             return judge_failure(request, reader)
         request.body = bytes(reader.body or b"")

@@ -107,7 +107,7 @@ class TfServingGrpcTarget(PlainService):
         return {name: read_tensor_message(name, outputs[name]) for name in outputs}
 
     def judge(self, request: Any, body: bytes) -> Problem | None:
-        """What is wrong with the message of a response; None for a right one."""
+        """The fault of the message of a response; None for a right one."""
         request.body = body
         return find_difference(request.expected, partial(self.outputs_of, body)) if request.expected else None
 
