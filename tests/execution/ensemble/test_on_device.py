@@ -50,6 +50,7 @@ class TritonPythonModel:
             x += 1
             if float(x.max()) > 9:
                 raise ValueError("not this one")
+            return pb_utils.Tensor.from_dlpack("y", x + 1)
         # The same memory each time: what was given before must not change with it.
         self.kept = x + 1 if x.shape != self.kept.shape else torch.add(x, 1, out=self.kept)
         return pb_utils.Tensor.from_dlpack("y", self.kept)
