@@ -82,7 +82,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "backends.callable": ("backend_api", "binding", "config.spec"),
     "backends.fil": ("backend_api", "backends.shared", "config", "tensor"),
     "backends.keras": ("backend_api", "backends.shared", "config", "processes", "tensor"),
-    "backends.onnx": ("backend_api", "backends.shared", "config", "processes", "tensor"),
+    "backends.onnx": ("backend_api", "backends.shared", "config", "gpus.driver", "processes", "tensor"),
     "backends.openvino": ("backend_api", "backends.shared", "config", "processes", "tensor"),
     "backends.tensorflow": ("backend_api", "backends.shared", "config", "processes", "tensor"),
     "backends.tensorrt": ("backend_api", "backends.shared", "config", "gpus.pinned", "tensor"),

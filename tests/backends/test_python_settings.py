@@ -64,3 +64,15 @@ def test_how_long_a_process_may_take_and_be_silent(
     backend.config = config("")
     child = backend.worker_spec(InstanceGroupSpec("m", "KIND_CPU", 1), 0)
     assert (child.start_s, child.silence_s) == expected
+
+
+def test_an_instance_is_told_the_number_of_its_gpu(tmp_path: Path) -> None:
+    file = tmp_path / "1" / "model.py"
+    file.parent.mkdir()
+    file.write_text(DOUBLES)
+    backend = PythonBackend(context(file))
+    backend.config = config("")
+    group = InstanceGroupSpec("m", "KIND_GPU", 4, gpus=(1, 3))
+    told = [backend.worker_spec(group, index).load_command["args"] for index in range(4)]
+    assert [args["model_instance_device_id"] for args in told] == ["1", "3", "1", "3"]
+    assert {args["model_instance_kind"] for args in told} == {"GPU"}

@@ -10,6 +10,7 @@ import onnxruntime
 
 from naiad.backend_api.backend import Arrays, Backend, BackendContext, Instance
 from naiad.backends.onnx.device_instance import DeviceOnnxInstance
+from naiad.backends.python.in_thread import PythonThreadBackend
 from naiad.backends.torch.script import ScriptModel
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
 from naiad.request import Outputs
@@ -47,6 +48,13 @@ class TorchOnDevice(Backend):
 
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
         return self._model.instance("cpu:0")
+
+
+class PythonOnDevice(PythonThreadBackend):
+    """A Python model in threads, as on a GPU with ``FORCE_CPU_ONLY_INPUT_TENSORS`` "no"."""
+
+    def device(self, spec: ModelSpec, group: InstanceGroupSpec, index: int) -> Device:
+        return PROCESSOR
 
 
 class Remarks(Backend):

@@ -117,7 +117,8 @@ CASES: Mapping[str, Case] = {
     "field_batch": batch_sizes.batch_sizes,
     "field_counts": counts.instance_counts,
     **peers.PEER_CASES,
+    **accelerators.PARTS,
 }
 
-ON_REQUEST = tuple(peers.PEER_CASES)
-"""They install other servers from PyPI, and take long: they run only when they are named."""
+ON_REQUEST = (*peers.PEER_CASES, *accelerators.PARTS)
+"""They run only when they are named: some install other servers from PyPI and take long, others are parts of a case."""

@@ -4,36 +4,67 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
+from itertools import cycle
 from pathlib import Path
+from typing import Final
 
+import numpy as np
+
+from .. import models
+from ..closed_loop import Call, expect_status
 from ..figures import CaseSkippedError, Figure
 from ..formats.direct_caller import write_files
 from ..formats.onnx_files import ONNX
 from ..formats.served import Served, add_served, served
-from ..formats.subjects import SUBJECTS, Subject
-from ..infer import HEADER_LENGTH, Array, ask_well, check_answer, read_outputs
+from ..formats.subjects import DENSENET, SUBJECTS, Subject
+from ..infer import HEADER_LENGTH, Array, ask_well, binary_request, check_answer, read_outputs
 from ..rounds import alternate, median, median_ratio
+from ..servers import naiad
 from ..settings import Settings
+from . import growth
 
 PYTHON = "NAIAD_OPENVINO_PYTHON"
-NETWORKS = ("resnet50", "bert_tiny")
+NETWORKS = ("resnet50", "densenet121", "bert_tiny")
 ACCELERATED = 'optimization { execution_accelerators { cpu_execution_accelerator : [ {name : "openvino"}] } }'
 FIELDS = {"plain": "", "openvino": ACCELERATED}
 THREADS = 1
 MINIMUM_CALLS = 10
+GROWTH_REQUESTS = 100_000
+QUICK_GROWTH_REQUESTS = 2_000
+MOST_ROWS = 8
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
-    """Rates of one caller and times to load, of each network plain and accelerated."""
+    """Every part, one after another; of the networks the smallest alone for a quick run."""
+    for name, part in PARTS.items():
+        if not settings.quick or not name.endswith(NETWORKS[:-1]):
+            yield from part(settings)
+
+
+def network(settings: Settings, *, name: str) -> Iterator[Figure]:
+    """Rates of one caller and times to load, of one network plain and accelerated."""
     python = interpreter()
     if lacking := ONNX.lacking():
         raise CaseSkippedError(f"there is no {lacking}")
-    for subject in SUBJECTS:
-        if subject.name in NETWORKS and (subject.name == NETWORKS[-1] or not settings.quick):
-            yield from compare(settings, subject, python)
+    (subject,) = (subject for subject in (*SUBJECTS, DENSENET) if subject.name == name)
+    yield from compare(settings, subject, python)
+
+
+def grown(settings: Settings) -> Iterator[Figure]:
+    """The slope of resident memory of a server with an accelerated network in a process, over batches of all sizes."""
+    python, repository = interpreter(), settings.work / "accelerators-growth"
+    models.add_mlp(repository)
+    with (repository / "mlp" / "config.pbtxt").open("a") as config:
+        config.write("\n".join((*in_process(python), ACCELERATED)))
+    requests = [binary_request("mlp", {"x": np.full((n, 16), n, np.float32)}, "y") for n in range(1, MOST_ROWS + 1)]
+    calls = [Call("infer", request.wire(), expect_status(200)) for request in requests]
+    total = QUICK_GROWTH_REQUESTS if settings.quick else GROWTH_REQUESTS
+    with naiad(repository, settings.work, options=cache(settings)) as server:
+        counts, sizes = growth.sample(server, cycle(calls), total)
+    yield from growth.figures("accelerators_growth", settings, counts, sizes, "requests, server and process")
 
 
 def interpreter() -> str:
@@ -71,13 +102,21 @@ def on_server(
 ) -> AbstractContextManager[Served]:
     """A fresh server with the network in a process of that environment."""
     repository = settings.work / "accelerators" / f"served-{subject.name}-{name}"
-    cache = settings.work / "accelerators" / "cache"
-    parameters = [
+    add_served(repository, ONNX, subject, file, THREADS, *in_process(python), FIELDS[name])
+    return served(repository, settings.work, ONNX, subject, cache(settings))
+
+
+def in_process(python: str) -> list[str]:
+    """The fields for instances in processes of that environment."""
+    return [
         f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}'
         for key, value in (("execution", "process"), ("python", python))
     ]
-    add_served(repository, ONNX, subject, file, THREADS, *parameters, FIELDS[name])
-    return served(repository, settings.work, ONNX, subject, [f"--backend-config=onnxruntime,accelerator-cache={cache}"])
+
+
+def cache(settings: Settings) -> list[str]:
+    """The option that keeps what is built in the folder of this run."""
+    return [f"--backend-config=onnxruntime,accelerator-cache={settings.work / 'accelerators' / 'cache'}"]
 
 
 def answer(side: Served) -> Array:
@@ -89,3 +128,10 @@ def answer(side: Served) -> Array:
 def rate(side: Served, requests: int) -> float:
     """Answers a second to one caller."""
     return side.call(1, requests).rate
+
+
+PARTS: Final[Mapping[str, Callable[[Settings], Iterator[Figure]]]] = {
+    **{f"accelerators_{name}": partial(network, name=name) for name in NETWORKS},
+    "accelerators_growth": grown,
+}
+"""The parts of the case, each of which also runs alone, in less than six minutes on two cores."""

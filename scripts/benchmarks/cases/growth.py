@@ -31,11 +31,18 @@ def measure(settings: Settings) -> Iterator[Figure]:
     repository = settings.work / "growth"
     models.add_mlp(repository)
     with naiad(repository, settings.work) as server:
-        counts, sizes = sample(server, total)
+        counts, sizes = sample(server, mixed_calls(), total)
+    yield from figures("growth", settings, counts, sizes, "mixed requests")
+
+
+def figures(name: str, settings: Settings, counts: list[int], sizes: list[int], what: str) -> Iterator[Figure]:
+    """The slope and the whole of what was noted of the memory."""
     growth = (sizes[-1] - sizes[0]) / machine.MIB
     bounds = (None, None) if settings.quick else (Bound("<=", SLOPE_BOUND), Bound("<=", TOTAL_BOUND))
-    yield Figure("growth_slope", typical_slope(counts, sizes), "bytes/request", bounds[0], f"{total} mixed requests")
-    yield Figure("growth_total", growth, "MiB", bounds[1], f"over these requests, to {sizes[-1] / machine.MIB:.0f} MiB")
+    yield Figure(f"{name}_slope", typical_slope(counts, sizes), "bytes/request", bounds[0], f"{counts[-1]} {what}")
+    yield Figure(
+        f"{name}_total", growth, "MiB", bounds[1], f"over these requests, to {sizes[-1] / machine.MIB:.0f} MiB"
+    )
 
 
 def typical_slope(counts: list[int], sizes: list[int]) -> float:
@@ -47,13 +54,13 @@ def typical_slope(counts: list[int], sizes: list[int]) -> float:
     return float(np.median([(after - before) / (n - m) for (m, n), (before, after) in steps]))
 
 
-def sample(server: Server, total: int) -> tuple[list[int], list[int]]:
-    """Serve ``total`` requests after a warm-up, and note the resident memory every twentieth of the way.
+def sample(server: Server, calls: Iterator[Call], total: int) -> tuple[list[int], list[int]]:
+    """Serve ``total`` of ``calls`` after a warm-up, and note the resident memory every twentieth of the way.
 
-    The warm-up is half as many: caches and the allocator's arenas reach their size in a few large steps, and one such
-    step looks like a slope.
+    ``calls`` have no end. The warm-up is half as many: caches and the allocator's arenas reach their size in a few
+    large steps, and one such step looks like a slope.
     """
-    calls, chunk = mixed_calls(), total // SAMPLES
+    chunk = total // SAMPLES
     check(run_calls(server.port, islice(calls, round(total * WARM_UP_SHARE)), CONNECTIONS, CHUNK_SECONDS))
     counts: list[int] = []
     sizes: list[int] = []
@@ -65,13 +72,13 @@ def sample(server: Server, total: int) -> tuple[list[int], list[int]]:
 
 
 def check(tally: Tally) -> None:
-    """Every answer of the mix has a known status.
+    """Every answer has a known status.
 
     Raises:
         CaseError: one had another, or was lost.
     """
     if tally.wrong:
-        raise CaseError(f"{tally.wrong.total()} of the mixed requests went wrong: {tally.summary()}")
+        raise CaseError(f"{tally.wrong.total()} of the requests went wrong: {tally.summary()}")
 
 
 def mixed_calls() -> Iterator[Call]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 SEED = 5
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
+GROWTH, DENSE_BLOCKS = 32, (6, 12, 24, 16)
 DENSE_WIDTH, DENSE_LAYERS = 512, 10
 BERT_WORDS, BERT_POSITIONS = 30_522, 512
 
@@ -45,6 +46,38 @@ class ResNet50(nn.Sequential):
                 layers.append(Bottleneck(channels, width, 2 if number == 0 and width > 64 else 1))
                 channels = 4 * width
         super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))
+
+
+class DenseLayer(nn.Module):
+    """Two convolutions whose output stands beside their input: [N, C, H, W] to [N, C + 32, H, W]."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            *(nn.BatchNorm2d(channels), nn.ReLU(), nn.Conv2d(channels, 4 * GROWTH, 1, bias=False)),
+            *(nn.BatchNorm2d(4 * GROWTH), nn.ReLU(), nn.Conv2d(4 * GROWTH, GROWTH, 3, 1, 1, bias=False)),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The input and what the layer adds to it."""
+        return torch.cat((x, self.layers(x)), 1)
+
+
+class DenseNet121(nn.Sequential):
+    """FP32 [1, 3, 224, 224] to FP32 [1, 1000]; about three billion multiplications."""
+
+    def __init__(self) -> None:
+        channels = 2 * GROWTH
+        layers: list[nn.Module] = [nn.Conv2d(3, channels, 7, 2, 3, bias=False), nn.BatchNorm2d(channels), nn.ReLU()]
+        layers.append(nn.MaxPool2d(3, 2, 1))
+        for number, count in enumerate(DENSE_BLOCKS):
+            if number:
+                layers += (nn.BatchNorm2d(channels), nn.ReLU(), nn.Conv2d(channels, channels // 2, 1), nn.AvgPool2d(2))
+                channels //= 2
+            layers += [DenseLayer(channels + GROWTH * place) for place in range(count)]
+            channels += GROWTH * count
+        ends = (nn.BatchNorm2d(channels), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))
+        super().__init__(*layers, *ends)
 
 
 class Dense(nn.Sequential):
@@ -107,9 +140,10 @@ class BertBase(Bert):
 
 
 CLASSES: dict[str, type[nn.Module]] = {"resnet50": ResNet50, "dense": Dense, "bert_tiny": BertTiny}
+MORE_CLASSES: dict[str, type[nn.Module]] = {"densenet121": DenseNet121, "bert_base": BertBase}
 
 
 def make(network: str) -> nn.Module:
     """A network, ready to be called."""
     torch.manual_seed(SEED)
-    return {**CLASSES, "bert_base": BertBase}[network]().eval()
+    return {**CLASSES, **MORE_CLASSES}[network]().eval()

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 
 from .form import Array, Caller, Format
-from .subjects import SUBJECTS
+from .subjects import DENSENET, SUBJECTS
 
 
 def write_onnx(network: str, path: Path) -> None:
@@ -17,7 +17,7 @@ def write_onnx(network: str, path: Path) -> None:
 
     from . import networks
 
-    (sample,) = (torch.from_numpy(s.sample(ONNX)) for s in SUBJECTS if s.name == network)
+    (sample,) = (torch.from_numpy(s.sample(ONNX)) for s in (*SUBJECTS, DENSENET) if s.name == network)
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         module = networks.make(network)

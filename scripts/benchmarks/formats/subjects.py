@@ -53,3 +53,5 @@ SUBJECTS = (
     Subject("trees", (16, TREE_COLUMNS), (16, 1)),
     Subject("trees_256", (256, TREE_COLUMNS), (256, 1), least_rows=100_000),
 )
+"""Those of the case ``formats``."""
+DENSENET = Subject("densenet121", (1, 3, 224, 224), (1, 1000))

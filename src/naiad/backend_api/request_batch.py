@@ -13,6 +13,7 @@ from naiad.backend_api.backend import Arrays, Backend, Instance
 from naiad.config.spec import InstanceGroupSpec
 from naiad.errors import InternalError, NaiadError
 from naiad.request import InferRequest
+from naiad.tensor.device_tensor import Device
 
 
 class RequestResult(NamedTuple):
@@ -29,7 +30,14 @@ class RequestResult(NamedTuple):
 
 
 class RequestBatchInstance(ABC):
-    """One executable copy of a model. It is created, used and closed in its own thread."""
+    """One executable copy of a model. It is created, used and closed in its own thread.
+
+    Attributes:
+        device: where inputs may be ``DeviceTensor`` objects, which its model may write to, and where the outputs
+            ``resident`` of a request may stay, which are then complete; None for the processor's memory.
+    """
+
+    device: Device | None = None
 
     @abstractmethod
     def execute(self, requests: Sequence[InferRequest]) -> Sequence[RequestResult]:

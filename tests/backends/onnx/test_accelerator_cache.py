@@ -11,6 +11,7 @@ import pytest
 from naiad.backends.onnx.accelerator_cache import accelerator_cache, build_folder, with_builds
 from naiad.backends.onnx.accelerators import ON_CPU, ON_GPU, Acceleration
 from naiad.errors import ModelLoadError
+from support.driver_libraries import asked, needs_compiler, write_driver
 
 OPENVINO = Acceleration(ON_CPU["openvino"], {"num_streams": "1"})
 
@@ -42,6 +43,22 @@ def test_the_folder_depends_on_all_that_a_build_is_made_from(tmp_path: Path, fil
     (file.parent / "weights.bin").write_bytes(b"more weights")
     found.append(folder())
     assert len(set(found)) == len(found) and all(each.parent == tmp_path for each in found)
+
+
+@needs_compiler
+def test_the_folder_is_that_of_the_kind_of_gpu(tmp_path: Path, file: Path) -> None:
+    code = f"""
+from pathlib import Path
+from naiad.backends.onnx.accelerator_cache import build_folder
+from naiad.backends.onnx.accelerators import ON_GPU, Acceleration
+for number in (0, 1, 99):
+    print(build_folder(Path("all"), Path({str(file)!r}), Acceleration(ON_GPU["tensorrt"], {{}}), "1.0", number))
+"""
+    # The driver that stands in has two GPUs of different kinds.
+    found = asked(code, write_driver(tmp_path)).splitlines()
+    without = asked(code, None).splitlines()
+    assert len(set(found)) == 3
+    assert not set(found[:2]) & set(without) and found[2] == without[2]
 
 
 def test_the_folder_of_all_models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

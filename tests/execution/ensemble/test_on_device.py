@@ -23,6 +23,40 @@ X, Y = tensor("x", "TYPE_FP32", "3"), tensor("y", "TYPE_FP32", "3")
 SHAPES = f"max_batch_size: 8 input [ {X} ] output [ {Y} ]"
 
 
+# What it does is told by the name of the model.
+PYTHON = """
+import torch
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.does = args["model_name"]
+        self.kept = torch.zeros(1, 3)
+
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([self.made(request.inputs()[0])]) for request in requests]
+
+    def made(self, given):
+        if self.does == "gives_back":
+            return pb_utils.Tensor.from_dlpack("y", given)
+        x = torch.utils.dlpack.from_dlpack(given.to_dlpack())
+        if self.does == "writes":
+            x += 1
+        if self.does == "numpy":
+            return pb_utils.Tensor("y", given.as_numpy() + 1)
+        if self.does == "capsule":
+            return pb_utils.Tensor.from_dlpack("y", torch.utils.dlpack.to_dlpack(x + 1))
+        if self.does == "fails":
+            x += 1
+            if float(x.max()) > 9:
+                raise ValueError("not this one")
+            return pb_utils.Tensor.from_dlpack("y", x + 1)
+        # The same memory each time: what was given before must not change with it.
+        self.kept = x + 1 if x.shape != self.kept.shape else torch.add(x, 1, out=self.kept)
+        return pb_utils.Tensor.from_dlpack("y", self.kept)
+"""
+
+
 class AddsInPlace(torch.nn.Module):  # type: ignore[misc]
     """x + 1, which it writes over its input; a negative value is an error."""
 
@@ -35,6 +69,7 @@ class AddsInPlace(torch.nn.Module):  # type: ignore[misc]
 def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BACKENDS, "onnx_on_device", BackendEntry("support.on_device:OnnxOnDevice"))
     monkeypatch.setitem(BACKENDS, "torch_on_device", BackendEntry("support.on_device:TorchOnDevice"))
+    monkeypatch.setitem(BACKENDS, "python_on_device", BackendEntry("support.on_device:PythonOnDevice"))
     monkeypatch.setitem(BACKENDS, "remarks", BackendEntry("support.on_device:Remarks", stays=True))
 
 
@@ -58,6 +93,14 @@ def write(found: House, *models: str, **extra: str) -> None:
         for n, model in enumerate(models)
     ]
     write_chain(found, *steps)
+
+
+def write_python(found: House, *names: str, **extra: str) -> None:
+    """Python models on the device, which do what their names say."""
+    for name in names:
+        text = f'backend: "python_on_device" default_model_filename: "model.py" {SHAPES}'
+        found.write(name, f"{text} instance_group [ {{ kind: KIND_CPU count: 1 }} ] {extra.get(name, '')}")
+        (found.repository / name / "1" / "model.py").write_text(PYTHON)
 
 
 def write_chain(found: House, *steps: str) -> None:
@@ -202,6 +245,65 @@ def test_a_request_that_leaves_the_compiled_plan_gets_its_tensors_by_a_copy(tmp_
         before = transfers.counts()
         assert await results(found, caller(1.0)) == [3.0]
         assert handled_since(before) == {"resident": 0, "copied": 1}
+
+    play(tmp_path, scenario)
+
+
+def test_python_models_in_threads_take_and_leave_tensors_on_the_device(tmp_path: Path) -> None:
+    async def scenario(found: House) -> None:
+        write_python(found, "keeps", "capsule")
+        write(found, "double", "keeps", "add", "capsule", "double")
+        await found.manager.load_model("chain")
+        before = transfers.counts()
+        # 2 x, and thrice 1 more, and twice that.
+        assert await results(found, caller(1.0)) == [10.0]
+        assert handled_since(before) == {"resident": 4, "copied": 0}
+        assert await results(found, caller(1.0), caller(5.0, rows=2), caller(2.0)) == [10.0, 26.0, 14.0]
+        assert handled_since(before) == {"resident": 16, "copied": 0}
+
+    play(tmp_path, scenario)
+
+
+def test_what_a_python_model_makes_elsewhere_is_an_array(tmp_path: Path) -> None:
+    async def scenario(found: House) -> None:
+        write_python(found, "numpy", "gives_back")
+        write(found, "double", "gives_back", "numpy", "add")
+        await found.manager.load_model("chain")
+        assert await results(found, caller(1.0), caller(3.0)) == [4.0, 8.0]
+
+    play(tmp_path, scenario)
+
+
+def test_a_python_model_that_writes_to_its_input_has_it_for_itself(tmp_path: Path) -> None:
+    async def scenario(found: House) -> None:
+        write_python(found, "writes")
+        write(found, "double")
+        ends = step("double", {"x": "IN"}, {"y": "t"}), step("writes", {"x": "t"}, {"y": "more"})
+        write_sum(found, *ends, step("sum", {"a": "t", "b": "more"}, {"y": "OUT"}))
+        await found.manager.load_model("chain")
+        before = transfers.counts()
+        # 2 and 2 + 1 + 1: the step that sums gets what ``double`` made.
+        assert await results(found, caller(1.0)) == [6.0]
+        # ``t`` has two readers, one of which may write; ``more`` has one.
+        assert handled_since(before) == {"resident": 1, "copied": 0}
+
+    play(tmp_path, scenario)
+
+
+def test_requests_whose_tensors_a_failed_run_may_have_changed_do_not_run_again(tmp_path: Path) -> None:
+    async def scenario(found: House) -> None:
+        wait = "dynamic_batching { preferred_batch_size: [ 2 ] max_queue_delay_microseconds: 20000000 }"
+        write_python(found, "fails", fails=wait)
+        write(found, "double", "fails", "add")
+        await found.manager.load_model("chain")
+        both = [caller(1.0), caller(5.0)]
+        for one in both:
+            found.engine.find("chain", None).submit(one)
+        # The first one's input was written to before the second one failed.
+        for one in both:
+            with pytest.raises(Exception, match=r"in ensemble 'chain', step 1 \(model 'fails'\): .*not this one"):
+                await asyncio.wait_for(one.outputs(), 60)
+        assert await results(found, caller(1.0), caller(2.0)) == [5.0, 7.0]
 
     play(tmp_path, scenario)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from naiad.backends.shared.build_lock import locked
 from naiad.errors import ModelLoadError, first_line
+from naiad.gpus.driver import gpus
 
 if TYPE_CHECKING:
     from naiad.backends.onnx.accelerators import Acceleration
@@ -31,7 +32,6 @@ BUILD_S: Final = 3600.0
 _MANIFEST: Final = "naiad.json"
 # Files that never change once they are written. Others, such as TensorRT's engines, grow with the shapes of requests.
 _FINAL: Final = ".blob"
-_GPUS: Final = Path("/proc/driver/nvidia/gpus")
 # Counts the layouts of the folder.
 _LAYOUT: Final = 1
 
@@ -147,9 +147,9 @@ def _device(number: int | None) -> str:
     """What tells this kind of device from others."""
     if number is None:
         return _described(Path("/proc/cpuinfo"), ("model name", "flags", "Features")) or platform.processor()
-    # Sorted as the driver numbers them: by their place on the bus.
-    folders = sorted(_GPUS.iterdir()) if _GPUS.is_dir() else []
-    return _described(folders[number] / "information", ("Model",)) if number < len(folders) else f"GPU {number}"
+    # The driver numbers them as the frameworks do, and leaves out what CUDA_VISIBLE_DEVICES hides.
+    found = next((gpu for gpu in gpus() if gpu.number == number), None)
+    return f"GPU {number}" if found is None else f"{found.name} {found.capability}"
 
 
 def _described(file: Path, keys: tuple[str, ...]) -> str:

@@ -40,7 +40,7 @@ TRIAL_S: Final = 60
 _TIME_LIMIT: Final = "stub-timeout-seconds"
 # The least that the reference accepts, whatever its text says.
 _MIN_SHARED_BYTES: Final = 1 << 20
-_FORCE_CPU: Final = "FORCE_CPU_ONLY_INPUT_TENSORS"
+FORCE_CPU: Final = "FORCE_CPU_ONLY_INPUT_TENSORS"
 
 
 class PythonBackend(Backend):
@@ -138,9 +138,9 @@ class PythonBackend(Backend):
         self._first_group = spec.instance_groups[0] if spec.instance_groups else None
         self._timeout_s(_START_S)
         self._check_shared_memory()
-        forced = spec.parameters.get(_FORCE_CPU, "yes")
+        forced = spec.parameters.get(FORCE_CPU, "yes")
         if forced not in ("yes", "no"):
-            raise ModelLoadError(f"Incorrect value for {_FORCE_CPU}: '{forced}'")
+            raise ModelLoadError(f"Incorrect value for {FORCE_CPU}: '{forced}'")
         self._limits(self.config)
         self._resolved(self.config)
 
@@ -160,20 +160,22 @@ class PythonBackend(Backend):
     def worker_spec(self, group: InstanceGroupSpec, index: int) -> WorkerSpec:
         """How the process of an instance is started."""
         kind, affinity = group.kind.removeprefix("KIND_"), self.context.policies.affinity(group, index)
-        return self._worker_spec(self.config, f"{group.name}_{index}", "serve", kind, affinity)
+        return self._worker_spec(self.config, f"{group.name}_{index}", "serve", kind, affinity, group.gpu(index) or 0)
 
     def _first_worker_spec(self) -> WorkerSpec:
         if self._first_group is None:
             raise InternalError(f"model '{self.context.model}': start() comes before try_out()")
         return self.worker_spec(self._first_group, 0)
 
-    def _worker_spec(self, config: Any, instance: str, mode: str, kind: str, affinity: Affinity) -> WorkerSpec:
+    def _worker_spec(
+        self, config: Any, instance: str, mode: str, kind: str, affinity: Affinity, gpu: int = 0
+    ) -> WorkerSpec:
         environment, source, limits = self._resolved(config), self._code(), self._limits(config)
         described = config_json(config)
         arguments = {
             "model_config": described.decode(),
             "model_instance_kind": kind,
-            "model_instance_device_id": "0",
+            "model_instance_device_id": str(gpu),
             "model_instance_name": instance,
             "model_repository": str(source.model_directory),
             "model_version": str(self.context.version),

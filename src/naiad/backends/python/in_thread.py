@@ -16,13 +16,14 @@ from typing import Any, Final
 from naiad.backend_api.backend import BackendContext
 from naiad.backend_api.request_batch import RequestBatchBackend, RequestBatchInstance, RequestResult
 from naiad.backends.environments.parameters import requested
-from naiad.backends.python.backend import PythonBackend
+from naiad.backends.python.backend import FORCE_CPU, PythonBackend
 from naiad.backends.python.server_host import HOST, provide_interface
 from naiad.backends.python.thread_tensors import ThreadTensors
 from naiad.backends.shared.worker_limits import EXECUTE, MEMORY
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
 from naiad.errors import BackendError, InternalError, ModelLoadError
 from naiad.request import InferRequest
+from naiad.tensor.device_tensor import CUDA, Device
 from naiad.worker.runtime.batch import WorkerBatch
 from naiad.worker.runtime.model_loader import load_model_class
 from naiad.worker.runtime.results import FailedBatchError, responses_of
@@ -82,7 +83,13 @@ class PythonThreadBackend(RequestBatchBackend):
         """Import the model once more, and call ``initialize``."""
         if self._spec is None:
             raise InternalError(f"model '{self.context.model}': start() comes before its instances")
-        return PythonThreadInstance(self._processes.load_command(group, index), self._spec)
+        command = self._processes.load_command(group, index)
+        return PythonThreadInstance(command, self._spec, self.device(self._spec, group, index))
+
+    def device(self, spec: ModelSpec, group: InstanceGroupSpec, index: int) -> Device | None:
+        """Where the tensors of an instance may be: on its GPU, where the model says that it takes them there."""
+        gpu = group.gpu(index)
+        return None if gpu is None or spec.parameters.get(FORCE_CPU, "yes") == "yes" else Device(CUDA, gpu)
 
     def close(self) -> None:
         """Release what the completion used."""
@@ -95,9 +102,10 @@ class PythonThreadInstance(RequestBatchInstance):
     Args:
         command: what a worker would get.
         spec: of the model.
+        device: as ``RequestBatchInstance.device``.
     """
 
-    def __init__(self, command: Mapping[str, Any], spec: ModelSpec) -> None:
+    def __init__(self, command: Mapping[str, Any], spec: ModelSpec, device: Device | None = None) -> None:
         arguments = command["args"]
         self._name: str = arguments["model_instance_name"]
         self._model_py: str = command["model_py"]
@@ -106,7 +114,8 @@ class PythonThreadInstance(RequestBatchInstance):
         self._model: Any = None
         host = provide_interface()
         HOST.enter(self._name, command["model_directory"])
-        self._tensors = ThreadTensors(spec, arguments, host)
+        self.device = device
+        self._tensors = ThreadTensors(spec, arguments, host, device)
         try:
             # One at a time: the import changes the path and the table of modules.
             with _importing:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from naiad.backend_api.request_batch import RequestResult
+from naiad.backends.python.device_tensors import input_tensor, resident_output
 from naiad.bounded_dict import BoundedDict
 from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, NaiadError, error_of_code
@@ -17,6 +18,7 @@ from naiad.execution.batching.reshape import as_clients_get, as_model_sees
 from naiad.execution.worker.codec.output_warnings import OutputWarnings
 from naiad.request import NO_PARAMETERS, Array, InferRequest, Outputs, RequestOptions
 from naiad.tensor.bytes_codec import decode_bytes
+from naiad.tensor.device_tensor import Device, DeviceTensor
 from naiad.tensor.dtypes import BY_WIRE, DataType
 from naiad.tensor.packed_bytes import PackedStrings, as_strings, stays_packed, unpacked
 from naiad.worker.api.inference_request import InferenceRequest, request_with
@@ -39,10 +41,12 @@ class ThreadTensors:
     Args:
         arguments: what the model's ``initialize`` gets.
         host: of the model.
+        device: where tensors may come from and stay, None for the processor's memory.
     """
 
-    def __init__(self, spec: ModelSpec, arguments: Mapping[str, Any], host: Host) -> None:
+    def __init__(self, spec: ModelSpec, arguments: Mapping[str, Any], host: Host, device: Device | None = None) -> None:
         self._spec = spec
+        self._device = device
         self._host = host
         self._unexpected = UnexpectedOutputs(host.log)
         self._unexpected.compare_with(arguments)
@@ -63,7 +67,11 @@ class ThreadTensors:
         """The number that ``request`` was given."""
         return request._number
 
-    def _input(self, name: str, array: Array) -> Tensor:
+    def _input(self, name: str, array: Array | DeviceTensor) -> Tensor:
+        if isinstance(array, DeviceTensor):
+            if (there := input_tensor(name, array, self._device)) is not None:
+                return there
+            array = np.asarray(array)
         described = self._spec.inputs.get(name)
         array = unpacked(array)
         if described is not None and described.reshape is not None:
@@ -102,11 +110,12 @@ class ThreadTensors:
         return RequestResult(None, BackendError(f"model '{self._spec.name}': '{instance}' gave no response"))
 
     def _outputs(self, response: InferenceResponse, request: InferRequest) -> Mapping[str, Array]:
-        found: dict[str, Array] = {}
+        # Arrays, and tensors that stay on a device.
+        found: dict[str, Any] = {}
         text = response.parameters()
         parameters = json.loads(text) if text != "{}" else NO_PARAMETERS
         fits = not parameters
-        wanted = request.options.outputs
+        wanted, resident = request.options.outputs, request.options.resident or frozenset()
         for tensor in response.output_tensors():
             name = tensor.name()
             described = self._spec.outputs.get(name)
@@ -120,6 +129,11 @@ class ThreadTensors:
                 self._seen[name] = (datatype, tensor._shape)
                 self._warnings.look_at(name, datatype, tensor._shape)
             fits = fits and datatype is described.dtype
+            if self._device is not None and name in resident:
+                there = resident_output(tensor, datatype.numpy, self._device)
+                if there is not None:
+                    found[name] = there
+                    continue
             array = _copied(tensor, datatype, f"output '{name}' of model '{self._spec.name}'")
             if described.reshape is not None:
                 shape = as_clients_get(tensor._shape, described, self._spec)

@@ -10,7 +10,7 @@ def leave_on_devices(compiled: CompiledPlan) -> None:
     """Set ``resident`` of the nodes of a plan that was just compiled.
 
     A tensor stays where it is if all that read it are steps whose models run there and take it in the same shape, and
-    the caller of the ensemble does not get it.
+    the caller of the ensemble does not get it. Where a model may write to it, no other one reads it.
     """
     outputs = {tensor for _, tensor, _, _ in compiled.outputs}
     for node in compiled.nodes:
@@ -29,6 +29,8 @@ def leave_on_devices(compiled: CompiledPlan) -> None:
 
 def _stays(node: PlanNode, name: str, tensor: int) -> bool:
     readers = [(other, given) for other in node.followers for given, read in other.inputs if read == tensor]
+    if len(readers) > 1 and any(other.target.may_write_inputs for other, _ in readers):
+        return False
     return bool(readers) and all(
         other.target.device == node.target.device and _fits(node.target.spec, name, other.target.spec, given)
         for other, given in readers

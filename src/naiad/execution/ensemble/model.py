@@ -59,6 +59,7 @@ class EnsembleModel:
 
     regions_from = NO_REGIONS
     device = None
+    may_write_inputs = False
 
     def __init__(
         self,

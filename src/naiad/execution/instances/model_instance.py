@@ -26,6 +26,7 @@ class ModelInstance(ABC):
     Attributes:
         name: of the instance, for threads, processes and the log.
         device: where it takes tensors of other models, and leaves its own; None for the processor's memory.
+        may_write_inputs: its model gets tensors on the device themselves and may write to them.
         problem: why it cannot work at the moment, "" when it can.
         is_down: it cannot work, and will not for a while.
         prepare: called with a batch and the monotonic time of its start before ``run``; None where there is nothing to
@@ -43,6 +44,7 @@ class ModelInstance(ABC):
 
     name: str
     device: Device | None = None
+    may_write_inputs: ClassVar[bool] = False
     problem: str = ""
     is_down: bool = False
     prepare: Callable[[Batch, int], None] | None = None

@@ -35,6 +35,8 @@ class RequestBatchThread(ModelInstance):
         loop: the event loop of the server.
     """
 
+    may_write_inputs = True
+
     def __init__(
         self,
         name: str,
@@ -86,7 +88,9 @@ class RequestBatchThread(ModelInstance):
     # In the thread
 
     def _make(self) -> RequestBatchInstance:
-        return self._warm(self._create())
+        instance = self._warm(self._create())
+        self.device = instance.device
+        return instance
 
     def _serve(self, instance: RequestBatchInstance) -> None:
         get = self._queue.get
@@ -124,12 +128,12 @@ def run_requests(
     instance: RequestBatchInstance, requests: Sequence[InferRequest], spec: ModelSpec
 ) -> Sequence[RequestResult]:
     """Run requests together; never raises. When that fails they run again one by one, so that one bad input costs only
-    its own request."""
+    its own request. Those whose tensors may be on a device do not: the model may have written to them."""
     try:
         return instance.execute(requests)
     # Whatever a model raises, SystemExit included, ends its requests and nothing else.
     except BaseException as error:
         failure = run_failed(spec.name, error)
-    if len(requests) > 1 and spec.splits_failed:
+    if len(requests) > 1 and spec.splits_failed and all(request.options.resident is None for request in requests):
         return [run_requests(instance, [request], spec)[0] for request in requests]
     return [RequestResult(None, failure)] * len(requests)

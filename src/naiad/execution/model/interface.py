@@ -46,6 +46,10 @@ class ServingModel(Recipient, Protocol):
         """The device on which it takes tensors of other models and leaves its own; None for the processor's memory."""
 
     @property
+    def may_write_inputs(self) -> bool:
+        """Whether it may write to tensors on that device which it was given, so that nobody else may have them."""
+
+    @property
     def parts(self) -> tuple[ServingModel, ...]:
         """The models that run its requests: itself, the versions that it stands for, or the members of an ensemble.
 

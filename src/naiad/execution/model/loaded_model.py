@@ -230,6 +230,11 @@ class LoadedModel:
         found = {instance.device for instance in self._instances if instance not in self._set.passive}
         return found.pop() if len(found) == 1 else None
 
+    @property
+    def may_write_inputs(self) -> bool:
+        """As ``ServingModel.may_write_inputs``: whether one of its instances may."""
+        return any(instance.may_write_inputs for instance in self._instances)
+
     def close(self, timeout: float | None = None) -> bool:
         """End every instance after what it runs and close the backend; False when one did not end in time."""
         ended = end_all(self._instances, timeout)

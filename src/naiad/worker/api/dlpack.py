@@ -128,11 +128,13 @@ def to_processor(source: Any) -> Any:
                 "tensor itself to Tensor.from_dlpack, or move it to the CPU first"
             )
         source = torch.utils.dlpack.from_dlpack(source)
-    # torch calls it ``cpu``, CuPy ``get``.
+    # torch calls it ``cpu``, CuPy ``get``; a tensor of the server is an array to numpy.
     for name in ("cpu", "get"):
         if hasattr(source, name):
             moved = getattr(source, name)()
             return moved.contiguous() if hasattr(moved, "contiguous") else moved
+    if hasattr(source, "__array__"):
+        return np.asarray(source)
     raise TritonModelException(
         f"A tensor of type {type(source)} cannot be copied to the processor's memory: move it first"
     )
