@@ -117,7 +117,10 @@ CASES: Mapping[str, Case] = {
     "field_batch": batch_sizes.batch_sizes,
     "field_counts": counts.instance_counts,
     **peers.PEER_CASES,
+    "convert_gain": convert.gains,
+    "convert_memory": convert.memory,
+    **convert.SINGLE,
 }
 
-ON_REQUEST = tuple(peers.PEER_CASES)
-"""They install other servers from PyPI, and take long: they run only when they are named."""
+ON_REQUEST = (*peers.PEER_CASES, "convert_gain", "convert_memory", *convert.SINGLE)
+"""They run only when they are named: some install other servers from PyPI and take long, some are parts of others."""
