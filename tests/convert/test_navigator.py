@@ -100,15 +100,14 @@ def test_a_format_that_fails_is_said_to_fail(tmp_path: Path) -> None:
 def test_arguments_that_are_no_tensors_become_a_part_of_the_model() -> None:
     torch = pytest.importorskip("torch")
 
-    class Sum(torch.nn.Module):  # type: ignore[misc]
-        def forward(self, pair: Any, scale: int, more: Any) -> Any:
-            return (pair[0] + pair[1]) * scale + more["bias"]
+    def total(pair: Any, scale: int, more: Any) -> Any:
+        return (pair[0] + pair[1]) * scale + more["bias"]
 
     element = ((torch.ones(2), torch.full((2,), 2.0)), 10, {"bias": torch.full((2,), 0.5)})
     tensors, structure = nested.take_apart(element)
     assert list(tensors) == ["input__0_0", "input__0_1", "input__2_bias"]
     assert nested.is_nested(structure) and not nested.is_nested(nested.take_apart((torch.ones(2),))[1])
-    assert nested.of_tensors(Sum(), structure)(*tensors.values()).tolist() == [30.5, 30.5]
+    assert nested.of_tensors(total, structure)(*tensors.values()).tolist() == [30.5, 30.5]
     other = (element[0], 11, element[2])
     with pytest.raises(ConvertError, match="sample 1 of the data loader differs"):
         list(nested.tensors_alone([element, other], structure))

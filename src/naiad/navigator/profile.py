@@ -6,21 +6,32 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import yaml
 
 from naiad.convert.errors import StepError
 from naiad.convert.formats import FORMATS
-from naiad.convert.results import FormatResult
+from naiad.convert.results import Conversion, FormatResult
 from naiad.convert.runners import open_runner
 from naiad.convert.samples import Sample, collect, load_samples, with_rows
+from naiad.convert.signature import SourceSignature
 from naiad.navigator.configuration import OptimizationProfile, our_formats
 from naiad.navigator.exceptions import ModelNavigatorEmptyPackageError, ModelNavigatorUserInputError
 
-if TYPE_CHECKING:
-    from naiad.navigator.package import Package
+
+class Profiled(Protocol):
+    """What is read of a package."""
+
+    conversion: Conversion
+
+    @property
+    def signature(self) -> SourceSignature:
+        """The model's tensors."""
+
+    def is_empty(self) -> bool:
+        """Whether no format was made."""
 
 
 @dataclass
@@ -70,7 +81,7 @@ class ProfilingResults:
 
 
 def profile(
-    package: Package,
+    package: Profiled,
     dataloader: Iterable[Any] | None = None,
     target_formats: Sequence[Any] | None = None,
     target_device: Any = None,
@@ -99,7 +110,7 @@ def profile(
     """
     if package.is_empty():
         raise ModelNavigatorEmptyPackageError("no format of the package was made")
-    asked = OptimizationProfile(
+    settings = OptimizationProfile(
         max_batch_size,
         batch_sizes,
         window_size,
@@ -118,13 +129,13 @@ def profile(
     for result in package.conversion.formats:
         if result.is_made and (not wanted or result.target in wanted):
             if verbose:
-                print(f"{result.target} ...", flush=True)  # noqa: T201  # what the caller asked for
-            runner = _profiled(package, result, samples, asked)
+                print(f"{result.target} ...", flush=True)  # noqa: T201  # what the caller settings for
+            runner = _profiled(package, result, samples, settings)
             found.models[result.target] = RunnerResults({FORMATS[result.target].module: runner})
     return found
 
 
-def _samples(package: Package, dataloader: Iterable[Any] | None) -> list[Sample]:
+def _samples(package: Profiled, dataloader: Iterable[Any] | None) -> list[Sample]:
     if dataloader is None:
         return load_samples(Path(package.conversion.work) / "samples")[:1]
     names = [tensor.name for tensor in package.signature.inputs]
@@ -135,7 +146,7 @@ def _samples(package: Package, dataloader: Iterable[Any] | None) -> list[Sample]
 
 
 def _profiled(
-    package: Package, result: FormatResult, samples: Sequence[Sample], asked: OptimizationProfile
+    package: Profiled, result: FormatResult, samples: Sequence[Sample], settings: OptimizationProfile
 ) -> RunnerProfilingResults:
     """A format that fails for a sample keeps what it did before."""
     found = RunnerProfilingResults()
@@ -143,7 +154,7 @@ def _profiled(
         call = open_runner(result.target, result.made or {}, package.signature)
         for index, sample in enumerate(samples):
             found.detailed[index] = []
-            for one in _levels(call, sample, package.signature.is_batching, asked):
+            for one in _levels(call, sample, package.signature.is_batching, settings):
                 found.detailed[index].append(one)
     except Exception:
         found.status = "FAIL"
@@ -151,32 +162,32 @@ def _profiled(
 
 
 def _levels(
-    call: Callable[[Sample], Any], sample: Sample, is_batching: bool, asked: OptimizationProfile
+    call: Callable[[Sample], Any], sample: Sample, is_batching: bool, settings: OptimizationProfile
 ) -> Iterable[ProfilingResult]:
     """Batch sizes in ascending order, until several in turn gain too little."""
     best, idle = 0.0, 0
-    for size in asked.measuring().sizes if is_batching else [1]:
-        one = _level(call, with_rows([sample], size) if is_batching else sample, size, asked)
+    for size in settings.measuring().sizes if is_batching else [1]:
+        one = _level(call, with_rows([sample], size) if is_batching else sample, size, settings)
         yield one
-        gains = one.throughput > best * (1 + (asked.throughput_cutoff_threshold or 0.0))
+        gains = one.throughput > best * (1 + (settings.throughput_cutoff_threshold or 0.0))
         idle = 0 if gains else idle + 1
         best = max(best, one.throughput)
-        if asked.throughput_cutoff_threshold is not None and idle >= asked.throughput_backoff_limit:
+        if settings.throughput_cutoff_threshold is not None and idle >= settings.throughput_backoff_limit:
             return
 
 
-def _level(call: Callable[[Sample], Any], sample: Sample, size: int, asked: OptimizationProfile) -> ProfilingResult:
+def _level(call: Callable[[Sample], Any], sample: Sample, size: int, settings: OptimizationProfile) -> ProfilingResult:
     """Windows until the last ones agree."""
     windows: list[list[float]] = []
     call(sample)
-    while len(windows) < asked.max_trials:
-        windows.append([_duration_ms(call, sample) for _ in range(asked.window_size)])
-        means = [float(np.mean(window)) for window in windows[-asked.stabilization_windows :]]
+    while len(windows) < settings.max_trials:
+        windows.append([_duration_ms(call, sample) for _ in range(settings.window_size)])
+        means = [float(np.mean(window)) for window in windows[-settings.stabilization_windows :]]
         spread = 100 * (max(means) - min(means)) / min(means)
-        enough = len(windows) >= max(asked.min_trials, asked.stabilization_windows)
-        if enough and spread <= asked.stability_percentage:
+        enough = len(windows) >= max(settings.min_trials, settings.stabilization_windows)
+        if enough and spread <= settings.stability_percentage:
             break
-    durations = np.concatenate(windows[-asked.stabilization_windows :])
+    durations = np.concatenate(windows[-settings.stabilization_windows :])
     p50, p90, p95, p99 = (float(np.percentile(durations, percent)) for percent in (50, 90, 95, 99))
     mean = float(durations.mean())
     return ProfilingResult(size, mean, float(durations.std()), p50, p90, p95, p99, 1000 * size / mean, len(durations))
