@@ -158,7 +158,8 @@ class Converter:
         candidates = [self.conversion.of(parent) for parent in path.parents]
         parents = [parent for parent in candidates if parent is not None and parent.is_made]
         if path.parents and not parents:
-            reason = f"it is made from {' or '.join(path.parents)}, which failed"
+            tried = [parent.target for parent in candidates if parent is not None]
+            reason = f"it is made from {' or '.join(tried)}, which failed"
             result.failure, result.failed_in = StepFailure(reason), "export"
             return result
         # Another parent is tried when the first one fails.

@@ -78,7 +78,7 @@ def _traced(program: Any, samples: str, known: SourceSignature, file: str, opset
     import torch
 
     if isinstance(program, torch.export.ExportedProgram):
-        program = program.module()
+        raise StepError("this exporter takes no exported program", "use onnx, or give the module's own code")
     is_large = weight_bytes(program) > _LARGE
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
