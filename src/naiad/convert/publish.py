@@ -98,13 +98,16 @@ def can_warm_up(result: FormatResult, signature: SourceSignature) -> bool:
 def link_for_measuring(
     result: FormatResult, signature: SourceSignature, repository: Path, name: str, largest: int
 ) -> None:
-    """A repository with one model, whose version is a link to the files, without dynamic batching."""
+    """A repository with one model, whose version is a link to the files.
+
+    It has dynamic batching, whose cost a published model has too, without a delay.
+    """
     assert result.made is not None, "only what was made is measured"
     place = repository / name
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     os.symlink(Path(result.made["file"]).parent.resolve(), place / "1")
-    batching = Batching(largest if signature.is_batching else 0, is_dynamic=False)
+    batching = Batching(largest if signature.is_batching else 0)
     (place / "config.pbtxt").write_text(config_of(result, signature, name, batching), encoding="utf-8")
 
 
