@@ -120,7 +120,9 @@ def _array(value: Any, place: str) -> np.ndarray[Any, Any]:
     made = np.asarray(detached.numpy() if hasattr(detached, "numpy") else detached)
     is_text = made.dtype.kind == "O" and all(isinstance(one, str | bytes) for one in made.ravel())
     if made.dtype.kind not in _KINDS or (made.dtype.kind == "O" and not is_text):
-        raise StepError(f"{place} is of the type {type(value).__name__}, not numbers", "give arrays of numbers, bools or strings")
+        raise StepError(
+            f"{place} is of the type {type(value).__name__}, not numbers", "give arrays of numbers, bools or strings"
+        )
     if is_text:
         made = made.astype(str)
     if made.dtype.kind in "fc" and not np.isfinite(made).all():
