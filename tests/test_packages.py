@@ -248,7 +248,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "analyze.space": ("analyze.settings", "analyze.trial", "perf.target.model_text"),
     # A program of its own, which measures what it made with the load generator.
-    "convert": ("config.export", "config.messages", "perf", "processes"),
+    # It compiles as the server does, into the same cache.
+    "convert": (
+        *("backends.torch.compile_cache", "backends.torch.compile_main"),
+        *("config.export", "config.messages", "perf", "processes"),
+    ),
     "navigator": ("config.export", "config.messages", "convert", "pytriton.model_config"),
     # It writes files, and knows the server through their formats alone.
     "quickstart": (),

@@ -8,12 +8,14 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import pytest
+import yaml
 
 import naiad
 import naiad.navigator as nav
 from naiad.convert.errors import ConvertError
 from naiad.convert.results import BatchLevel, BatchLevels, Conversion, FormatResult
 from naiad.convert.steps import python_model
+from naiad.navigator import nested
 from naiad.navigator.configuration import our_formats
 from naiad.pytriton.model_config import Tensor
 
@@ -69,6 +71,46 @@ def test_a_runner_takes_and_returns_tensors(tmp_path: Path) -> None:
         assert isinstance(found, torch.Tensor) and torch.equal(found, 2 * rows)
         with pytest.raises(nav.exceptions.ModelNavigatorUserInputError, match="the feed has z, and the model takes x"):
             runner.infer({"z": rows})
+
+
+def test_a_package_is_profiled_with_other_samples(tmp_path: Path) -> None:
+    package = measured_package(tmp_path)
+    results = nav.package.profile(
+        package, [np.ones((1, 4), np.float32)], batch_sizes=[1, 3], window_size=4, throughput_cutoff_threshold=None
+    )
+    (found,) = results.models["python"].runners.values()
+    assert found.status == "OK"
+    assert [(one.batch_size, one.request_count >= 4, one.throughput > 0) for one in found.detailed[0]] == [
+        (1, True, True),
+        (3, True, True),
+    ]
+    results.to_file(tmp_path / "profile.yaml")
+    assert yaml.safe_load((tmp_path / "profile.yaml").read_text()) == results.to_dict()
+    with pytest.raises(nav.exceptions.ModelNavigatorUserInputError, match="NaN"):
+        nav.package.profile(package, [np.full((1, 4), np.nan, np.float32)])
+
+
+def test_a_format_that_fails_is_said_to_fail(tmp_path: Path) -> None:
+    package = measured_package(tmp_path)
+    (tmp_path / "double.py").write_text("def double(x):\n    raise ValueError('no')\n", encoding="utf-8")
+    (runner,) = nav.package.profile(package, [np.ones((1, 4), np.float32)]).models["python"].runners.values()
+    assert (runner.status, runner.detailed) == ("FAIL", {0: []})
+
+
+def test_arguments_that_are_no_tensors_become_a_part_of_the_model() -> None:
+    torch = pytest.importorskip("torch")
+
+    def total(pair: Any, scale: int, more: Any) -> Any:
+        return (pair[0] + pair[1]) * scale + more["bias"]
+
+    element = ((torch.ones(2), torch.full((2,), 2.0)), 10, {"bias": torch.full((2,), 0.5)})
+    tensors, structure = nested.take_apart(element)
+    assert list(tensors) == ["input__0_0", "input__0_1", "input__2_bias"]
+    assert nested.is_nested(structure) and not nested.is_nested(nested.take_apart((torch.ones(2),))[1])
+    assert nested.of_tensors(total, structure)(*tensors.values()).tolist() == [30.5, 30.5]
+    other = (element[0], 11, element[2])
+    with pytest.raises(ConvertError, match="sample 1 of the data loader differs"):
+        list(nested.tensors_alone([element, other], structure))
 
 
 def test_an_adapter_has_what_triton_bind_takes(tmp_path: Path) -> None:

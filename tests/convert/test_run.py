@@ -103,6 +103,9 @@ def test_a_network_becomes_onnx_and_openvino(tmp_path: Path) -> None:
         assert "tensorflow" not in result.frameworks
     config = (tmp_path / "models" / "net" / "config.pbtxt").read_text(encoding="utf-8")
     assert "max_batch_size: 4" in config and "model_warmup" in config
+    measured = tmp_path / "work" / "openvino" / "measure" / "repository" / "measured" / "config.pbtxt"
+    # As it was verified; on some processors it would compute in BF16.
+    assert "HINT_BF16" in measured.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ def test_samples_come_back_as_they_were(tmp_path: Path) -> None:
         (({"x": np.ones(2)}, {"x": np.ones((2, 2))}), r"input 'x' has 2 dimensions \[2, 2\], and 1 \[2\] in sample 0"),
         (({"x": np.ones(2)}, {"x": np.ones(2, np.int64)}), "input 'x' is int64, and float64 in sample 0"),
         (({"x": np.array([1, np.nan])},), "input 'x' has NaN or infinity"),
-        (({"x": {1, 2}},), "is a set, not numbers"),
+        (({"x": {1, 2}},), "is of the type set, not numbers"),
     ],
 )
 def test_samples_that_do_not_fit_are_named(elements: tuple[Any, ...], text: str) -> None:

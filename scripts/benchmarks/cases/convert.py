@@ -1,118 +1,141 @@
-"""``naiad convert`` over architectures: which paths succeed, how long it takes, and what it gains."""
+"""``naiad convert`` over architectures: which paths succeed, how long it takes, what it gains and what it publishes."""
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
-import io
 import statistics
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
-from naiad.cli.convert import settings_of
-from naiad.cli.convert_options import parser
-from naiad.convert.results import Conversion, FormatResult
-from naiad.convert.run import Converter
+from naiad.convert.results import Conversion
 
-from ..convert import networks
+from ..convert.architectures import ARCHITECTURES, Architecture, converted, gain, lacks_package, show
+from ..convert.published import rate_in_process, rate_over_http, reported_rate
 from ..figures import Bound, CaseSkippedError, Figure
 from ..settings import Settings
 
 MINUTES: Final = 6.0
-NETWORKS: Final = Path(networks.__file__)
 QUICK: Final = ("scikit_learn", "lstm")
-
-
-@dataclass(frozen=True, slots=True)
-class Architecture:
-    """One model of ``networks``: the packages that it needs, and the paths that its framework itself cannot do."""
-
-    name: str
-    packages: tuple[str, ...]
-    cannot: tuple[str, ...] = ()
-
-
-# torch.jit.script takes no transformers; treelite takes forests alone.
-ARCHITECTURES: Final = (
-    Architecture("resnet50", ("torch", "torchvision")),
-    Architecture("mobilenet_v3", ("torch", "torchvision")),
-    Architecture("efficientnet", ("torch", "torchvision")),
-    Architecture("vit", ("torch", "torchvision")),
-    Architecture("bert_tiny", ("torch", "transformers"), ("torchscript-script",)),
-    Architecture("lstm", ("torch",)),
-    Architecture("unet", ("torch",)),
-    Architecture("detector", ("torch",)),
-    Architecture("keras_dense", ("keras", "tensorflow")),
-    Architecture("keras_convolution", ("keras", "tensorflow")),
-    Architecture("scikit_learn", ("sklearn",)),
-    Architecture("xgboost", ("xgboost",)),
-)
+FULL_PRECISION: Final = ("onnx", "onnx-trace", "openvino")
+"""Formats of which one has to beat eager torch on resnet50."""
+TIMES_OF_MODEL: Final = 3.0
+PUBLISHED_RUNS: Final = 3
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
-    """One figure for each architecture, then the sums; the matrix goes to standard error."""
-    gains: list[float] = []
-    tried = made = able = able_made = 0
+    """The figures of each architecture, then the sums; the matrix goes to standard error."""
     chosen = [one for one in ARCHITECTURES if not settings.quick or one.name in QUICK]
-    there = [one for one in chosen if all(importlib.util.find_spec(package) for package in one.packages)]
+    there = [one for one in chosen if one.is_there]
     if not there:
         raise CaseSkippedError("no framework is installed")
+    sums = Sums()
     for one in there:
-        conversion = converted(one, settings.work)
+        yield from _measured(settings, one, sums)
+    yield from sums.figures()
+
+
+class Sums:
+    """What is said of all architectures together."""
+
+    def __init__(self) -> None:
+        self.tried = self.made = self.able = self.able_made = 0
+        self.gains: list[float] = []
+
+    def add(self, one: Architecture, conversion: Conversion) -> str:
+        """Count one architecture; how many of its paths succeeded, in words."""
         # A package that is not installed says nothing about a path.
         results = [result for result in conversion.formats if not lacks_package(result, conversion)]
-        _print(one, results, conversion)
-        good = [result for result in results if result.is_good]
-        tried, made = tried + len(results), made + len(good)
+        show(one.name, results, conversion)
+        good = sum(result.is_good for result in results)
         can = [result for result in results if result.target not in one.cannot]
-        able, able_made = able + len(can), able_made + sum(result.is_good for result in can)
-        gain = _gain(conversion)
-        gains += [gain] if gain else []
-        yield Figure(f"convert_{one.name}", len(good) / max(1, len(results)), "of paths", note=f"gain {gain:.2f}")
-        yield Figure(f"convert_{one.name}_time", conversion.seconds / 60, "min", _time_bound(one.name))
-        if one.name == "resnet50":
-            yield Figure("convert_resnet50_gain", gain, "times eager torch", Bound(">=", 1.3))
-    yield Figure("convert_paths", made / max(1, tried), "of all", Bound(">=", 0.9), f"{made} of {tried}")
-    yield Figure("convert_paths_able", able_made / max(1, able), "of those that frameworks can do", Bound("=", 1.0))
-    if gains:
-        yield Figure("convert_gain_median", statistics.median(gains), "times the source", Bound(">=", 1.5))
+        self.tried, self.made = self.tried + len(results), self.made + good
+        self.able, self.able_made = self.able + len(can), self.able_made + sum(result.is_good for result in can)
+        found = gain(conversion)
+        # Of the networks; estimators gain more.
+        self.gains += [found] if found and "torch" in one.packages else []
+        return f"{good} of {len(results)}"
+
+    def figures(self) -> Iterator[Figure]:
+        """The parts of all paths, and the median gain."""
+        yield Figure(
+            "convert_paths", self.made / max(1, self.tried), "of all", Bound(">=", 0.9), f"{self.made} of {self.tried}"
+        )
+        yield Figure(
+            "convert_paths_able",
+            self.able_made / max(1, self.able),
+            "of those that frameworks can do",
+            Bound("=", 1.0),
+            f"{self.able_made} of {self.able}",
+        )
+        if self.gains:
+            median, note = statistics.median(self.gains), f"{len(self.gains)} networks"
+            yield Figure("convert_gain_median", median, "times the source", Bound(">=", 1.5), note)
 
 
-def converted(one: Architecture, work: Path) -> Conversion:
-    """All formats of one architecture."""
-    words = [f"{NETWORKS}:{one.name}", f"--data={NETWORKS}:{one.name}_data", f"--work={work / one.name}"]
-    words += ["--metric=cosine", "--min=0.99", "--batch-sizes=1,4", "--window=300"]
-    with contextlib.redirect_stdout(io.StringIO()):
-        return Converter(settings_of(parser().parse_args(words))).run()
+def _one(name: str, settings: Settings) -> Iterator[Figure]:
+    one = next(one for one in ARCHITECTURES if one.name == name)
+    if not one.is_there:
+        raise CaseSkippedError(f"it needs {' and '.join(one.packages)}")
+    yield from _measured(settings, one, Sums())
 
 
-def lacks_package(result: FormatResult, conversion: Conversion) -> bool:
-    """Whether a format was not made for want of a package, its own or that of the format it is made from."""
-    failed = result.failure
-    if failed is None:
-        return False
-    lacking = any(one.failure is not None and one.failure.is_missing_package for one in conversion.formats)
-    return failed.is_missing_package or ("which failed" in failed.reason and lacking) or result.target == "tensorrt"
+def _measured(settings: Settings, one: Architecture, sums: Sums) -> Iterator[Figure]:
+    converter = converted(one.name, settings.work)
+    conversion, name = converter.conversion, f"convert_{one.name}"
+    tried = sums.add(one, conversion)
+    made, _, of = tried.partition(" of ")
+    yield Figure(name, int(made) / max(1, int(of)), "of paths", note=tried)
+    is_large = one.name == "resnet50"
+    yield Figure(f"{name}_time", conversion.seconds / 60, "min", Bound("<", MINUTES) if is_large else None)
+    yield Figure(f"{name}_gain", gain(conversion), "times the source", note=conversion.chosen)
+    if is_large:
+        yield Figure(f"{name}_onnx_openvino", gain(conversion, *FULL_PRECISION), "times eager torch", Bound(">=", 1.3))
+    if conversion.published:
+        reported = reported_rate(converter)
+        rates = [rate_in_process(converter, settings.work) for _ in range(PUBLISHED_RUNS)]
+        ratio = statistics.median(rates) / reported
+        note = f"{ratio:.3f} of it, without a network"
+        yield Figure(f"{name}_published", 100 * abs(ratio - 1), "% from the report", Bound("<=", 10), note)
+        yield Figure(f"{name}_served", rate_over_http(converter, settings.work) / reported, "of it over HTTP")
 
 
-def _gain(conversion: Conversion) -> float:
-    """The median latency of the source over that of the fastest format, both with a batch of 1; 0 without both."""
-    medians = [result.measured.first.p50_ms for result in conversion.formats if result.is_good and result.measured]
-    source = conversion.source
-    return source.first.p50_ms / min(medians) if medians and source and source.levels else 0.0
+def memory(settings: Settings) -> Iterator[Figure]:
+    """The memory of each step on resnet50, above that of the same step on a network of a few hundred bytes.
+
+    That network's own is the framework's: to import torch alone takes 300 MB.
+    """
+    if not ARCHITECTURES[0].is_there:
+        raise CaseSkippedError("it needs torch and torchvision")
+    words = ("--batch-sizes=1", "--window=20")
+    least = converted("tiny", settings.work, *words).conversion
+    conversion = converted("resnet50", settings.work, *words).conversion
+    weights = next(result.size_bytes for result in conversion.formats if result.target == "torchscript-trace")
+    for result in conversion.formats:
+        tiny = least.of(result.target)
+        if result.is_made and tiny and tiny.is_made:
+            above = (result.peak_bytes - tiny.peak_bytes) / weights
+            note = f"{result.peak_bytes >> 20} MiB, of them {tiny.peak_bytes >> 20} without a model"
+            name = f"convert_memory_{result.target}"
+            yield Figure(name, above, "times the model", Bound("<", TIMES_OF_MODEL), note)
 
 
-def _time_bound(name: str) -> Bound | None:
-    return Bound("<", MINUTES) if name == "resnet50" else None
+def gains(settings: Settings) -> Iterator[Figure]:
+    """The networks of torch to ONNX and OpenVINO alone, which are the fastest formats of most of them."""
+    there = [one for one in ARCHITECTURES if "torch" in one.packages and one.is_there]
+    if not there:
+        raise CaseSkippedError("torch is not installed")
+    found: list[float] = []
+    for one in there:
+        conversion = converted(one.name, settings.work, "--formats=onnx,openvino", "--batch-sizes=1").conversion
+        show(one.name, conversion.formats, conversion)
+        found.append(gain(conversion))
+        bound = Bound(">=", 1.3) if one.name == "resnet50" else None
+        yield Figure(f"convert_gain_{one.name}", found[-1], "times eager torch", bound)
+    median, note = statistics.median(found), f"{len(found)} networks"
+    yield Figure("convert_gain_median", median, "times eager torch", Bound(">=", 1.5), note)
 
 
-def _print(one: Architecture, results: list[FormatResult], conversion: Conversion) -> None:
-    print(f"\n{one.name} ({conversion.described['kind']})", file=sys.stderr)
-    for result in results:
-        rate = f"{result.measured.first.rate:9.1f}/s" if result.measured and result.measured.levels else " " * 11
-        peak = f"{result.peak_bytes >> 20:6} MiB" if result.is_made else ""
-        failure = f" {result.failure}" if result.failure else ""
-        print(f"  {result.target:<20}{result.state:<22}{rate} {result.seconds:6.1f} s {peak}{failure}", file=sys.stderr)
+SINGLE: Final[Mapping[str, Callable[[Settings], Iterator[Figure]]]] = {
+    f"convert_{one.name}": partial(_one, one.name) for one in ARCHITECTURES
+}
+"""One architecture each, without the sums."""

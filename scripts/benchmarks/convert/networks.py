@@ -1,4 +1,7 @@
-"""Twelve architectures with random weights, and a loader for each; frameworks are imported where they are used."""
+"""Twelve architectures with random weights, a tiny network, and a loader for each.
+
+Frameworks are imported where they are used.
+"""
 
 from __future__ import annotations
 
@@ -142,12 +145,22 @@ def xgboost() -> Any:
     return xgb.XGBRegressor(n_estimators=20, max_depth=4).fit(x, y)
 
 
+def tiny() -> Any:
+    """A convolution and a linear layer of a few hundred bytes: what a step takes without a model."""
+    # As the large networks do, so that the difference is theirs.
+    _torchvision_models()
+    from torch import nn
+
+    convolution = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+    return _seeded(lambda: nn.Sequential(convolution, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 8)))
+
+
 def resnet50_data() -> Iterator[Sample]:
     """Images."""
     return _images(224)
 
 
-mobilenet_v3_data = efficientnet_data = vit_data = resnet50_data
+mobilenet_v3_data = efficientnet_data = vit_data = tiny_data = resnet50_data
 
 
 def bert_tiny_data() -> Iterator[Sample]:

@@ -44,9 +44,12 @@ def _optimize(own: argparse.Namespace, repository: Path) -> None:
     from naiad.convert.report_text import report_text
     from naiad.convert.run import Converter
 
+    is_kept = own.work is not None
     with tempfile.TemporaryDirectory(prefix="naiad-convert-") as work:
         own.work = own.work or Path(work)
         conversion = Converter(settings_of(own, repository=repository), say).run()
-    print(report_text(conversion), file=sys.stderr, end="")
+    print(report_text(conversion, has_files=is_kept), file=sys.stderr, end="")
+    if not is_kept and not all(result.is_good for result in conversion.formats):
+        print("--work DIR keeps the scripts, logs and worst samples of formats that failed", file=sys.stderr)
     if not conversion.chosen:
         raise ConvertError(f"nothing to serve: {conversion.reason}")

@@ -39,13 +39,11 @@ class Batching:
     Attributes:
         preferred: the batch sizes worth waiting for.
         delay_us: how long a request waits for others.
-        is_dynamic: whether requests are joined.
     """
 
     max_batch_size: int = 0
     preferred: tuple[int, ...] = ()
     delay_us: int = 0
-    is_dynamic: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ def config_text(
             fill_tensor(field.add(), tensor.name, tensor.dtype, tensor.shape[cut:])
     if labels:
         config.output[0].label_filename = labels
-    if batching.max_batch_size > 1 and batching.is_dynamic:
+    if batching.max_batch_size > 1:
         config.dynamic_batching.SetInParent()
         config.dynamic_batching.preferred_batch_size.extend(batching.preferred)
         config.dynamic_batching.max_queue_delay_microseconds = batching.delay_us

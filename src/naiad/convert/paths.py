@@ -68,9 +68,10 @@ PATHS: Final[Mapping[SourceKind, tuple[Path, ...]]] = MappingProxyType(
             *(_TRACE, _SCRIPT, _EXPORT, _AOT, _TORCH_ONNX, _TORCH_ONNX_TRACE),
             *_downstream(_ONNX, ("onnx", "torch-export", "onnx-trace")),
         ),
+        # The older exporter of ONNX takes no exported program.
         SourceKind.EXPORTED: (
-            *(_EXPORT, _AOT, _TORCH_ONNX, _TORCH_ONNX_TRACE),
-            *_downstream(_ONNX, ("onnx", "torch-export", "onnx-trace")),
+            *(_EXPORT, _AOT, _TORCH_ONNX),
+            *_downstream(("onnx",), ("onnx", "torch-export")),
         ),
         SourceKind.TORCHSCRIPT: (_TRACE, _TORCH_ONNX_TRACE, *_downstream(("onnx-trace",), ("onnx-trace",))),
         SourceKind.KERAS: _TENSORFLOW,

@@ -28,6 +28,7 @@ def config_of(
 ) -> str:
     """The config.pbtxt of a format; with a sample it has a warm-up."""
     assert result.made is not None, "only what was made is published"
+    target = FORMATS[result.target]
     inputs = configured(result.made["inputs"], [_as_json(result, tensor) for tensor in signature.inputs])
     seen = (result.verified or {}).get("outputs") or [
         {"dtype": tensor.dtype, "shape": tensor.shape} for tensor in signature.outputs
@@ -37,11 +38,13 @@ def config_of(
     parameters = {}
     if result.target == "treelite" and len(seen[0]["shape"]) == 2 and seen[0]["shape"][1] > 1:
         parameters["predict_proba"] = "true"
+    if target.backend == "openvino":
+        # As it was verified. On processors with instructions for BF16 that would be the default.
+        parameters["HINT_BF16"] = "NO"
     outputs = configured(result.made["outputs"], seen)
     warmup = None
     if sample is not None:
         warmup = {key: array.shape for key, array in warmup_arrays(sample, inputs, batching).items()}
-    target = FORMATS[result.target]
     return config_text(name, target, inputs, outputs, batching, labels=labels, warmup=warmup, parameters=parameters)
 
 
@@ -95,13 +98,16 @@ def can_warm_up(result: FormatResult, signature: SourceSignature) -> bool:
 def link_for_measuring(
     result: FormatResult, signature: SourceSignature, repository: Path, name: str, largest: int
 ) -> None:
-    """A repository with one model, whose version is a link to the files, without dynamic batching."""
+    """A repository with one model, whose version is a link to the files.
+
+    It has dynamic batching, whose cost a published model has too, without a delay.
+    """
     assert result.made is not None, "only what was made is measured"
     place = repository / name
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     os.symlink(Path(result.made["file"]).parent.resolve(), place / "1")
-    batching = Batching(largest if signature.is_batching else 0, is_dynamic=False)
+    batching = Batching(largest if signature.is_batching else 0)
     (place / "config.pbtxt").write_text(config_of(result, signature, name, batching), encoding="utf-8")
 
 

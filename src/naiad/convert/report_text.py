@@ -14,17 +14,21 @@ HEADINGS: Final = (
 )
 
 
-def report_text(conversion: Conversion) -> str:
-    """All formats, why the others failed, and the best one."""
+def report_text(conversion: Conversion, *, has_files: bool = True) -> str:
+    """All formats, why the others failed, and the best one.
+
+    Args:
+        has_files: whether the folder with scripts and worst samples is still there.
+    """
     lines = [f"{conversion.model} ({conversion.described.get('kind', '?')}), {conversion.seconds:.0f} s in all", ""]
     lines += _table([HEADINGS, *rows(conversion)])
     for result in conversion.formats:
         if result.failure is not None:
             lines += ["", *_wrapped(f"{result.target}: {result.failed_in} failed: {result.failure}")]
-            lines += [f"  run it again: {result.script}"] if result.script else []
+            lines += [f"  run it again: {result.script}"] if result.script and has_files else []
         elif result.verified is not None and not result.verified["is_good"]:
             lines += ["", *_wrapped(f"{result.target} is not verified: {result.verified['reason']}")]
-            lines.append(f"  the worst sample: {result.verified['worst_file']}")
+            lines += [f"  the worst sample: {result.verified['worst_file']}"] if has_files else []
     lines += ["", *(f"note: {note}" for note in conversion.notes)] if conversion.notes else []
     named = f"{conversion.chosen} ({conversion.reason})" if conversion.chosen else f"none; {conversion.reason}"
     lines += ["", f"best: {named}"]

@@ -125,7 +125,7 @@ class Converter:
                 "count": settings.sample_count,
                 "batch": settings.batch,
                 "batching": settings.batching,
-                "largest": min(self._batch_sizes()[-1], 16),
+                "largest": min(self.settings.measuring.sizes[-1], 16),
                 "input_names": list(settings.input_names),
                 "output_names": list(settings.output_names),
             },
@@ -158,7 +158,8 @@ class Converter:
         candidates = [self.conversion.of(parent) for parent in path.parents]
         parents = [parent for parent in candidates if parent is not None and parent.is_made]
         if path.parents and not parents:
-            reason = f"it is made from {' or '.join(path.parents)}, which failed"
+            tried = [parent.target for parent in candidates if parent is not None]
+            reason = f"it is made from {' or '.join(tried)}, which failed"
             result.failure, result.failed_in = StepFailure(reason), "export"
             return result
         # Another parent is tried when the first one fails.
@@ -171,6 +172,8 @@ class Converter:
             if done.failure is None:
                 result.made = done.value
                 result.size_bytes = _size(Path(done.value["file"]).parent)
+                break
+            if done.failure.is_missing_package:
                 break
         return result
 
@@ -220,7 +223,7 @@ class Converter:
         if not FORMATS[result.target].is_served:
             return
         folder = self.settings.work / result.target / "measure"
-        sizes, asked = self._batch_sizes(), self.settings.measuring
+        sizes, asked = self.settings.measuring.sizes, self.settings.measuring
         try:
             link_for_measuring(result, self.signature, folder / "repository", "measured", sizes[-1])
         except OSError as error:
@@ -266,7 +269,7 @@ class Converter:
                 "model": _absolute(self.settings.model),
                 "samples": str(self.settings.work.resolve() / "samples"),
                 "batching": self.signature.is_batching,
-                "batch_sizes": self._batch_sizes(),
+                "batch_sizes": self.settings.measuring.sizes,
                 "window_ms": asked.window_ms,
                 "max_trials": asked.max_trials,
                 "cutoff": asked.cutoff,
@@ -293,15 +296,6 @@ class Converter:
         """Of a format's weights, and no better than the source's own."""
         own = FORMATS[target].precision
         return str(own) if own is not Precision.FP32 else str(self.conversion.described["precision"])
-
-    def _batch_sizes(self) -> list[int]:
-        asked = self.settings.measuring
-        if asked.batch_sizes:
-            return sorted(set(asked.batch_sizes))
-        sizes = [1]
-        while sizes[-1] * 2 <= asked.max_batch:
-            sizes.append(sizes[-1] * 2)
-        return sizes
 
     def _save(self) -> None:
         text = json.dumps(self.conversion.as_json(), indent=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -49,9 +50,7 @@ def collect(loader: Iterable[Any], count: int, names: Sequence[str], place: str)
         StepError: as ``read_samples``.
     """
     samples: list[Sample] = []
-    for index, element in enumerate(loader):
-        if index >= count:
-            break
+    for index, element in enumerate(itertools.islice(loader, count)):
         sample = _sample(element, names, f"{place}, sample {index}")
         if samples:
             _compare(samples[0], sample, f"{place}, sample {index}")
@@ -71,6 +70,15 @@ def write_samples(samples: Sequence[Sample], folder: Path) -> None:
 def load_samples(folder: Path | str) -> list[Sample]:
     """What ``write_samples`` wrote, in the same order."""
     return [_arrays(file) for file in sorted(Path(folder).glob("*.npz"))]
+
+
+def with_rows(samples: Sequence[Sample], rows: int) -> Sample:
+    """A sample of so many rows, made of those that have the shape of the first, over and over."""
+    first = {name: array.shape[1:] for name, array in samples[0].items()}
+    alike = [s for s in samples if all(s[name].shape[1:] == shape for name, shape in first.items())]
+    joined = {name: np.concatenate([sample[name] for sample in alike]) for name in first}
+    have = next(iter(joined.values())).shape[0]
+    return {name: np.concatenate([array] * -(-rows // have))[:rows] for name, array in joined.items()}
 
 
 def _arrays(file: Path) -> Sample:
@@ -112,7 +120,9 @@ def _array(value: Any, place: str) -> np.ndarray[Any, Any]:
     made = np.asarray(detached.numpy() if hasattr(detached, "numpy") else detached)
     is_text = made.dtype.kind == "O" and all(isinstance(one, str | bytes) for one in made.ravel())
     if made.dtype.kind not in _KINDS or (made.dtype.kind == "O" and not is_text):
-        raise StepError(f"{place} is a {type(value).__name__}, not numbers", "give arrays of numbers, bools or strings")
+        raise StepError(
+            f"{place} is of the type {type(value).__name__}, not numbers", "give arrays of numbers, bools or strings"
+        )
     if is_text:
         made = made.astype(str)
     if made.dtype.kind in "fc" and not np.isfinite(made).all():

@@ -78,6 +78,16 @@ class Measuring:
     max_trials: int = 8
     cutoff: float = 0.05
 
+    @property
+    def sizes(self) -> list[int]:
+        """The batch sizes to try."""
+        if self.batch_sizes:
+            return sorted(set(self.batch_sizes))
+        sizes = [1]
+        while sizes[-1] * 2 <= self.max_batch:
+            sizes.append(sizes[-1] * 2)
+        return sizes
+
 
 @dataclass(frozen=True, slots=True)
 class ConvertSettings:

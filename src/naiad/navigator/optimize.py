@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from naiad.convert.samples import collect, write_samples
 from naiad.convert.settings import ConvertSettings, Verification
 from naiad.convert.user_code import load_object
 from naiad.navigator.configuration import CustomConfig, DeviceKind, OnnxConfig, OptimizationProfile, our_formats
+from naiad.navigator.nested import is_nested, of_tensors, take_apart, tensors_alone
 from naiad.navigator.package import Package
 
 
@@ -47,8 +50,10 @@ def optimize(
     # As the original's: a workspace is that of the last call.
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
+    elements = list(itertools.islice(dataloader, sample_count or 100))
+    model, elements = _of_tensors(model, elements)
     try:
-        samples = collect(dataloader, sample_count or 100, tuple(input_names or ()), "the data loader")
+        samples = collect(elements, sample_count or 100, tuple(input_names or ()), "the data loader")
     except StepError as error:
         raise ConvertError(f"{error}; {error.advice}") from None
     write_samples(samples, work / "samples")
@@ -73,6 +78,17 @@ def optimize(
     )
     progress = print if verbose else None
     return Package(Converter(settings, progress, has_samples=True).run(), model)
+
+
+def _of_tensors(model: Any, elements: list[Any]) -> tuple[Any, list[Any]]:
+    """A module of torch that takes more than tensors as one that takes tensors alone, with their samples."""
+    torch = sys.modules.get("torch")
+    if not elements or torch is None or not isinstance(model, torch.nn.Module):
+        return model, elements
+    tensors, structure = take_apart(elements[0])
+    if not tensors or not is_nested(structure):
+        return model, elements
+    return of_tensors(model, structure), list(tensors_alone(elements, structure))
 
 
 def _pickled(model: Any, file: Path) -> str:

@@ -19,7 +19,10 @@ from naiad.navigator.exceptions import (
     ModelNavigatorRuntimeAnalyzerError,
     ModelNavigatorUserInputError,
 )
+from naiad.navigator.profile import ProfilingResults, profile
 from naiad.navigator.strategies import DEFAULT, RuntimeSearchStrategy
+
+__all__ = ["Package", "PackageRunner", "ProfilingResults", "get_best_model_status", "load", "profile", "save"]
 
 
 def _as_torch(array: Any) -> Any:

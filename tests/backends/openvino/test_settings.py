@@ -73,6 +73,8 @@ def test_parameters_of_compilation_and_precision_are_taken(linear: Path) -> None
     able = "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     shown = properties(linear, text, 2, "INFERENCE_PRECISION_HINT")["INFERENCE_PRECISION_HINT"]
     assert ("bfloat16" if able else "float32") in shown
+    text = LINEAR + parameters(HINT_BF16="NO")
+    assert "float32" in properties(linear, text, 2, "INFERENCE_PRECISION_HINT")["INFERENCE_PRECISION_HINT"]
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def _properties(context: BackendContext, reader: ParameterReader, device: str, i
         "NUM_STREAMS": _streams(reader),
         "INFERENCE_NUM_THREADS": _count(reader, "INFERENCE_NUM_THREADS"),
         "COMPILATION_NUM_THREADS": _count(reader, "COMPILATION_NUM_THREADS"),
-        "INFERENCE_PRECISION_HINT": "bf16" if reader.boolean("HINT_BF16", False) else "",
+        "INFERENCE_PRECISION_HINT": _precision(reader),
     }
     found = {name: text for name, text in given.items() if text}
     if device == CPU:
@@ -105,6 +105,13 @@ def _hint(reader: ParameterReader) -> str:
     if hint and hint not in _HINTS:
         raise reader.refused("PERFORMANCE_HINT", '"LATENCY" or "THROUGHPUT"')
     return hint
+
+
+def _precision(reader: ParameterReader) -> str:
+    """Without the parameter OpenVINO decides: on processors with instructions for BF16 it computes in that."""
+    if reader.text("HINT_BF16") is None:
+        return ""
+    return "bf16" if reader.boolean("HINT_BF16", False) else "f32"
 
 
 def _streams(reader: ParameterReader) -> str:

@@ -65,6 +65,23 @@ def compiled_from(model: str, archive: Path, cache: Path) -> Path:
     return package
 
 
+def keep(archive: Path, package: Path, cache: Path) -> None:
+    """Copy a package that ``compile_archive`` has made from ``archive`` into the cache.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    kept = cache / f"{_digest(archive)}.pt2"
+    cache.mkdir(parents=True, exist_ok=True)
+    # Of this process alone, and renamed when written in full.
+    written = kept.with_suffix(f".{os.getpid()}.pt2")
+    try:
+        shutil.copyfile(package, written)
+        written.rename(kept)
+    finally:
+        written.unlink(missing_ok=True)
+
+
 def _compile(model: str, archive: Path, package: Path, lock_fd: int) -> None:
     begun = time.monotonic()
     log.info("model '%s': compiling %s for this processor, once", model, archive.name)

@@ -9,7 +9,7 @@ import numpy as np
 
 from naiad.convert.errors import StepError
 from naiad.convert.outputs import Arrays, as_arrays, check_finite
-from naiad.convert.samples import Sample, load_samples, read_samples, write_samples
+from naiad.convert.samples import Sample, load_samples, read_samples, with_rows, write_samples
 from naiad.convert.signature import SourceSignature, described
 from naiad.convert.source import SourceKind, SourceModel, load_source, named_arguments
 
@@ -123,12 +123,7 @@ def _with_rows(samples: list[Sample], rows: int) -> Sample | None:
     """A sample of so many rows, made of those that have the shape of the first; None when there is one already."""
     if any(next(iter(sample.values())).shape[0] == rows for sample in samples):
         return None
-    first = {name: array.shape[1:] for name, array in samples[0].items()}
-    alike = [s for s in samples if all(s[name].shape[1:] == shape for name, shape in first.items())]
-    joined = {name: np.concatenate([sample[name] for sample in alike]) for name in first}
-    have = next(iter(joined.values())).shape[0]
-    times = -(-rows // have)
-    return {name: np.concatenate([array] * times)[:rows] for name, array in joined.items()}
+    return with_rows(samples, rows)
 
 
 def _precision(source: SourceModel) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 
 from naiad.convert.errors import StepError
-from naiad.convert.samples import Sample, load_samples
+from naiad.convert.samples import Sample, load_samples, with_rows
 from naiad.convert.source import load_source
 from naiad.convert.step_program import write_result
 
@@ -76,7 +76,7 @@ def measure_source(
     levels: list[dict[str, float]] = []
     note = ""
     for size in batch_sizes if batching else [1]:
-        sample = _repeated(first, size) if batching else first
+        sample = with_rows([first], size) if batching else first
         write_result({"value": _found(levels, f"batch {size} was being measured"), "failure": None})
         for _ in range(2):
             source.call(sample)
@@ -146,11 +146,6 @@ def _found(levels: list[dict[str, float]], note: str) -> dict[str, Any]:
 
 def _rates(levels: list[dict[str, float]]) -> list[float]:
     return [level["rate"] for level in levels]
-
-
-def _repeated(sample: Sample, size: int) -> Sample:
-    have = next(iter(sample.values())).shape[0]
-    return {name: np.concatenate([array] * (-(-size // have)))[:size] for name, array in sample.items()}
 
 
 def _write_input(file: Path, samples: list[Sample], names: list[str], batching: bool) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import runpy
 import shutil
@@ -32,10 +33,15 @@ _LARGE: Final = 1_800_000_000
 def from_torch(model: str, samples: str, signature: dict[str, Any], file: str, opset: int) -> dict[str, Any]:
     """By the exporter that stands on ``torch.export``."""
     import onnxscript  # noqa: F401  # named when it is missing
-    import torch
 
     known = SourceSignature.from_json(signature)
-    program = torch_program(model)
+    return finished(file, known, is_large=_exported(torch_program(model), samples, known, file, opset))
+
+
+def _exported(program: Any, samples: str, known: SourceSignature, file: str, opset: int) -> bool:
+    """Export a module or a program; whether its weights are external data."""
+    import torch
+
     is_program = isinstance(program, torch.export.ExportedProgram)
     if isinstance(program, torch.jit.ScriptModule):
         raise StepError("this exporter takes no TorchScript", "use onnx-trace, or give the module's own code")
@@ -56,18 +62,23 @@ def from_torch(model: str, samples: str, signature: dict[str, Any], file: str, o
             verbose=False,
             **arguments,
         )
-    return finished(file, known, is_large=size > _LARGE)
+    return size > _LARGE
 
 
 def from_torch_traced(model: str, samples: str, signature: dict[str, Any], file: str, opset: int) -> dict[str, Any]:
     """By the older exporter, which stands on TorchScript's tracing."""
     import onnx  # noqa: F401  # named when it is missing
-    import torch
 
     known = SourceSignature.from_json(signature)
-    program = torch_program(model)
+    return finished(file, known, is_large=_traced(torch_program(model), samples, known, file, opset))
+
+
+def _traced(program: Any, samples: str, known: SourceSignature, file: str, opset: int) -> bool:
+    """Export by tracing; whether the weights are external data."""
+    import torch
+
     if isinstance(program, torch.export.ExportedProgram):
-        program = program.module()
+        raise StepError("this exporter takes no exported program", "use onnx, or give the module's own code")
     is_large = weight_bytes(program) > _LARGE
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -82,7 +93,7 @@ def from_torch_traced(model: str, samples: str, signature: dict[str, Any], file:
             opset_version=opset or 18,
             do_constant_folding=True,
         )
-    return finished(file, known, is_large=is_large)
+    return is_large
 
 
 def from_saved_model(parent: str, signature: dict[str, Any], file: str, opset: int, names: dict[str, Any]) -> Any:
@@ -150,16 +161,11 @@ def finished(file: str, signature: SourceSignature, *, is_large: bool) -> dict[s
     """Simplify a model where a simplifier is installed, and check it by ONNX's own rules."""
     import onnx
 
-    notes = [] if is_large else [_simplified(Path(file))]
+    # The module and what the exporter made of it go before the file is loaded.
+    gc.collect()
+    notes = ["above 2 GB: the weights are external data"] if is_large else [_simplified(Path(file))]
     onnx.checker.check_model(file)
-    if is_large:
-        notes.append("above 2 GB: the weights are external data")
-    return {
-        "file": file,
-        "inputs": input_names(signature),
-        "outputs": output_names(signature),
-        "notes": [note for note in notes if note],
-    }
+    return {"file": file, "inputs": input_names(signature), "outputs": output_names(signature), "notes": notes}
 
 
 def _simplified(path: Path) -> str:
@@ -169,26 +175,46 @@ def _simplified(path: Path) -> str:
     tool = next((name for name in ("onnxslim", "onnxsim") if importlib.util.find_spec(name)), "")
     if not tool:
         return "not simplified: neither onnxslim nor onnxsim is installed"
+    simple = path.with_name("simplified.onnx")
     try:
-        before = onnx.load(path)
-        if tool == "onnxslim":
-            import onnxslim
-
-            made = onnxslim.slim(before)
-        else:
-            import onnxsim
-
-            made, is_right = onnxsim.simplify(before)
-            if not is_right:
-                return "not simplified: the simplified model gives other outputs"
-        onnx.checker.check_model(made, full_check=True)
-        if [one.name for one in made.graph.output] != [one.name for one in onnx.load(path).graph.output]:
-            return f"not simplified: {tool} changed the outputs"
-        count = len(onnx.load(path).graph.node)
-        onnx.save(made, path)
+        counts = _simplify(tool, path, simple)
+        # Files are checked in half of the memory that models take.
+        onnx.checker.check_model(simple, full_check=True)
+        simple.replace(path)
+    except StepError as error:
+        return f"not simplified: {error}"
     except Exception as error:
         return f"not simplified: {tool} failed with {type(error).__name__}: {str(error)[:120]}"
-    return f"simplified by {tool} from {count} to {len(made.graph.node)} nodes"
+    finally:
+        simple.unlink(missing_ok=True)
+    return f"simplified by {tool} from {counts[0]} to {counts[1]} nodes"
+
+
+def _simplify(tool: str, path: Path, simple: Path) -> tuple[int, int]:
+    """Write the simpler model; the numbers of nodes before and after.
+
+    Raises:
+        StepError: it is another model.
+    """
+    import onnx
+
+    before = onnx.load(path)
+    count, outputs = len(before.graph.node), [one.name for one in before.graph.output]
+    if tool == "onnxslim":
+        import onnxslim
+
+        made = onnxslim.slim(before)
+    else:
+        import onnxsim
+
+        made, is_right = onnxsim.simplify(before)
+        if not is_right:
+            raise StepError("the simplified model gives other outputs")
+    if [one.name for one in made.graph.output] != outputs:
+        raise StepError(f"{tool} changed the outputs")
+    del before
+    onnx.save(made, simple)
+    return count, len(made.graph.node)
 
 
 def _keep_scores(model: Any, signature: SourceSignature) -> None:

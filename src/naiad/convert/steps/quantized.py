@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,8 @@ def dynamic(parent: str, file: str, names: dict[str, Any]) -> dict[str, Any]:
     """Weights of 8 bits; activations are quantised as they come."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    prepared = _prepared(parent, file)
-    quantize_dynamic(prepared, file, weight_type=QuantType.QInt8, use_external_data_format=_is_large(parent))
+    with _prepared(parent) as prepared:
+        quantize_dynamic(prepared, file, weight_type=QuantType.QInt8, use_external_data_format=_is_large(parent))
     return {"file": file, "inputs": names["inputs"], "outputs": names["outputs"], "notes": []}
 
 
@@ -29,19 +31,19 @@ def static(parent: str, samples: str, file: str, names: dict[str, Any]) -> dict[
         def get_next(self) -> Sample | None:
             return next(self.samples, None)
 
-    prepared = _prepared(parent, file)
-    quantize_static(
-        prepared,
-        file,
-        Reader(),
-        quant_format=QuantFormat.QDQ,
-        activation_type=QuantType.QUInt8,
-        weight_type=QuantType.QInt8,
-        per_channel=True,
-        # Two of 8 bits are added in 16, which overflow on processors without VNNI.
-        reduce_range=True,
-        use_external_data_format=_is_large(parent),
-    )
+    with _prepared(parent) as prepared:
+        quantize_static(
+            prepared,
+            file,
+            Reader(),
+            quant_format=QuantFormat.QDQ,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            per_channel=True,
+            # Two of 8 bits are added in 16, which overflow on processors without VNNI.
+            reduce_range=True,
+            use_external_data_format=_is_large(parent),
+        )
     notes = ["ranges are those of the samples: give those that the model will see"]
     return {"file": file, "inputs": names["inputs"], "outputs": names["outputs"], "notes": notes}
 
@@ -51,17 +53,20 @@ def _named(samples: list[Sample], names: list[str]) -> Iterator[Sample]:
         yield dict(zip(names, sample.values(), strict=True))
 
 
-def _prepared(parent: str, file: str) -> str:
+@contextlib.contextmanager
+def _prepared(parent: str) -> Iterator[str]:
     """The model with inferred shapes and folded constants, as the quantisers want it; else as it is."""
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    prepared = str(Path(file).with_name("prepared.onnx"))
-    try:
-        quant_pre_process(parent, prepared, save_as_external_data=_is_large(parent))
-    except Exception as error:
-        print(f"not prepared: {error}", flush=True)  # noqa: T201  # in the step's log
-        return parent
-    return prepared
+    # In the step's own folder: the model's is published as it is.
+    with tempfile.TemporaryDirectory(prefix="prepared-", dir=".") as folder:
+        prepared = str(Path(folder).resolve() / "prepared.onnx")
+        try:
+            quant_pre_process(parent, prepared, save_as_external_data=_is_large(parent))
+        except Exception as error:
+            print(f"not prepared: {error}", flush=True)  # noqa: T201  # in the step's log
+            prepared = parent
+        yield prepared
 
 
 def _is_large(parent: str) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -74,24 +77,29 @@ def exported(module: Any, samples: str, signature: SourceSignature) -> Any:
 
 
 def compile_package(parent: str, samples: str, signature: dict[str, Any], file: str) -> dict[str, Any]:
-    """A package of AOTInductor from an archive of ``torch.export``."""
-    import torch
-    from torch._inductor import aoti_compile_and_package
+    """A package of AOTInductor from an archive of ``torch.export``.
 
-    program = torch.export.load(parent)
-    targets = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
-    looks_up = any("embedding" in target or "index" in target or "gather" in target for target in targets)
-    # An index beyond a table throws; what a thread of OpenMP throws would end the process.
-    configs = {"cpp.threads": 1} if looks_up else {}
-    with torch.no_grad():
-        aoti_compile_and_package(program, package_path=file, inductor_configs=configs)
+    It is compiled as the server compiles an archive, and kept where the server looks. ``torch-export``, which is
+    measured as it is served, is then not compiled a second time.
+    """
+    from naiad.backends.torch.compile_cache import default_cache, keep
+    from naiad.backends.torch.compile_main import compile_archive
+
+    # Read when torch is imported.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path("inductor").resolve())
+    try:
+        compile_archive(parent, file)
+    finally:
+        shutil.rmtree("inductor", ignore_errors=True)
+    with contextlib.suppress(OSError):
+        keep(Path(parent), Path(file), default_cache())
     known = SourceSignature.from_json(signature)
     count = len(known.outputs)
     return {
         "file": file,
         "inputs": [f"INPUT__{i}" for i in range(len(known.inputs))],
         "outputs": [f"OUTPUT__{i}" for i in range(count)],
-        "notes": ["compiled for one thread, since the model looks things up"] if looks_up else [],
+        "notes": [],
     }
 
 
