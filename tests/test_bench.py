@@ -222,6 +222,19 @@ def test_ratios_are_taken_pair_by_pair() -> None:
     assert rounds.median_ratio([10.0, 20.0, 90.0], [10.0, 10.0, 30.0], float) == 2.0
 
 
+def test_adjacent_pairs_change_who_is_first() -> None:
+    rounds = part("rounds")
+    order: list[str] = []
+
+    def take(name: str) -> str:
+        order.append(name)
+        return f"{name}{len(order)}"
+
+    taken = rounds.adjacent_pairs(3, lambda: take("a"), lambda: take("b"))
+    assert order == ["a", "b", "b", "a", "a", "b"]
+    assert taken == (["a1", "a4", "a5"], ["b2", "b3", "b6"])
+
+
 def test_the_table_shows_bounds_verdicts_and_failures() -> None:
     figures, report = part("figures"), part("report")
     fast = figures.Figure("rate", 12_345.6, "requests/s", figures.Bound(">=", 100), "by wrk")

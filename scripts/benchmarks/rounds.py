@@ -19,6 +19,18 @@ def alternate(rounds: int, measures: Mapping[str, Callable[[], T]]) -> dict[str,
     return results
 
 
+def adjacent_pairs(count: int, ours: Callable[[], T], theirs: Callable[[], T]) -> tuple[list[T], list[T]]:
+    """``count`` pairs of two measures, one straight after the other; which one is first changes from pair to pair."""
+    pairs = []
+    for number in range(count):
+        if number % 2:
+            theirs_now = theirs()
+            pairs.append((ours(), theirs_now))
+        else:
+            pairs.append((ours(), theirs()))
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+
 def median(samples: Sequence[T], key: Callable[[T], float]) -> float:
     """The median of one quantity over the rounds."""
     return statistics.median(key(sample) for sample in samples)

@@ -24,7 +24,7 @@ from .targets import Target, select, small_targets
 
 DESCRIPTION = """\
 Serve models of every installed backend under load, reload one of them and kill a worker each minute, and print what
-failed, what grew and what is left. Nothing leaves the loopback. docs/benchmarks.md explains the figures."""
+failed, what grew and what is left. Nothing leaves the loopback. docs/endurance.md explains the figures."""
 EPILOG = "exit code: 0 all bounds kept, 1 a bound missed, 2 an option is wrong or nothing could be measured"
 LOAD = 0.6
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -78,6 +79,26 @@ def test_the_chart_and_the_task_name_the_version_of_the_server() -> None:
     assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == __version__
     task = json.loads((DEPLOY / "ecs" / "task.json").read_text())
     assert task["containerDefinitions"][0]["image"].endswith(f":{__version__}")
+
+
+def test_amazon_takes_the_task() -> None:
+    session = pytest.importorskip("botocore.session", reason="botocore is not installed: moto brings it")
+    validate = importlib.import_module("botocore.validate").ParamValidator().validate
+    register = session.get_session().get_service_model("ecs").operation_model("RegisterTaskDefinition")
+    task = json.loads((DEPLOY / "ecs" / "task.json").read_text())
+    assert validate(task, register.input_shape).generate_report() == ""
+    task["containerDefinitions"][0]["stopTime"] = 60
+    assert "stopTime" in validate(task, register.input_shape).generate_report()
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd here")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    text = (DEPLOY / "systemd" / "naiad.service").read_text()
+    unit = tmp_path / "naiad.service"
+    # systemd looks whether the program is there.
+    unit.write_text(text.replace("/opt/naiad/bin/naiad", "/bin/true"))
+    done = run("systemd-analyze", "verify", unit)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_stop_lasts_longer_than_the_requests_in_flight_may() -> None:

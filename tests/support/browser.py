@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -97,17 +98,22 @@ class Browser:
 
 
 @contextmanager
-def started_browser(profile: Path) -> Iterator[Browser]:
-    """A browser with an empty profile in the folder ``profile``."""
+def started_browser(folder: Path) -> Iterator[Browser]:
+    """A browser with an empty profile; all its files are in ``folder``."""
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
-    for flag in (*FLAGS, f"--user-data-dir={profile}", "--window-size=1440,900"):
+    for flag in (*FLAGS, f"--user-data-dir={folder / 'profile'}", "--window-size=1440,900"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options, Service(shutil.which("chromedriver") or ""))
+    # It leaves folders behind in that of temporary files.
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    driver = webdriver.Chrome(
+        options, Service(shutil.which("chromedriver") or "", env=os.environ | {"TMPDIR": str(temporary)})
+    )
     driver.set_script_timeout(60)
     try:
         yield Browser(driver)

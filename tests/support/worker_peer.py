@@ -10,7 +10,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -486,8 +485,3 @@ def eventually(condition: Any, what: str, within_s: float = WAIT_S) -> None:
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.005)
-
-
-def temporary_folder() -> Path:
-    """A folder for a script."""
-    return Path(tempfile.mkdtemp())

@@ -299,7 +299,12 @@ def _dashboard(parts: Parts) -> Dashboard | None:
     gate = parts.gates.http
     access = DashboardAccess(options.dashboard, gate, parts.gates.keys is not None)
     gpus = GpuAccess.of(options.min_supported_compute_capability, options.model_load_gpu_limit)
-    return Dashboard(parts.engine, access, gpus.usable, loads=not options.polls)
+    grpc = None
+    if options.allow_grpc:
+        grpc = options.grpc_port, options.grpc_use_ssl
+    elif options.http_port_serves_grpc:
+        grpc = options.http_port, options.http_uses_tls
+    return Dashboard(parts.engine, access, gpus.usable, loads=not options.polls, grpc=grpc)
 
 
 def _close_http(router: Router, dashboard: Dashboard | None) -> None:

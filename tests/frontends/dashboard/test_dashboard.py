@@ -95,6 +95,8 @@ def test_a_page_gets_all_rows_and_then_changes(server: RunningServer) -> None:
     with EventPage(server) as page:
         hello = page.next("hello")
         assert (hello["name"], hello["keys"], hello["slow"]) == ("triton", False, False)
+        # Any free port; not encrypted.
+        assert hello["grpc"] == [0, False]
         rows = rows_of(page.next("all"))
         assert rows["m:1"] | {"m": 0} == {
             "n": "m",

@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
 
 from naiad.execution.batching.batch import Batch
 from naiad.request import InferRequest, RequestOptions
+from naiad.telemetry.slow import recorder
 from naiad.telemetry.slow.evidence import Evidence, Incident
 from naiad.telemetry.slow.recorder import LEAST_NS, SlowOfModel, SlowRequests
 from naiad.telemetry.slow.watch import ProcessWatch
@@ -65,6 +70,36 @@ def test_a_caller_that_does_not_read_is_the_cause() -> None:
         slow.watch.close()
 
     asyncio.run(test())
+
+
+def test_old_requests_make_room_though_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = SlowRequests(1)
+    later: list[tuple[Callable[[], object], float]] = []
+    monkeypatch.setattr(slow.watch, "later", lambda call, after_s=0.0: later.append((call, after_s)))
+    model = SlowOfModel(slow, "m", 1)
+    batch = batch_of((700,), "a")
+    model.responded(batch.requests, batch, batch.rows, "")
+    (explain, _) = later.pop()
+    explain()
+    assert slow.threshold_ns > LEAST_NS
+    (forget, after_s) = later.pop()
+    assert after_s == pytest.approx(recorder.WINDOW_NS / 1e9, abs=60)
+    # The five minutes are over.
+    monkeypatch.setattr(recorder, "WINDOW_NS", 0)
+    forget()
+    assert slow.threshold_ns == LEAST_NS
+    assert later == []
+
+
+def test_a_request_that_fails_before_it_runs_is_forgotten() -> None:
+    model = SlowOfModel(SlowRequests(1), "m", 1)
+    array = np.zeros(1)
+    request = InferRequest(RequestOptions(("y",)), {"x": array}, "", 0)
+    held = weakref.ref(array)
+    model.paused(request)
+    model.forget(request)
+    del request, array
+    assert held() is None
 
 
 def test_a_loop_that_is_blocked_is_seen_with_the_place() -> None:

@@ -186,6 +186,8 @@ class ModelResponder:
         """Count and log a request in flight that is about to get an error as its response."""
         self.release(request)
         self.statistics.count_failure(error.reason, monotonic_ns() - request.received_ns)
+        if self.slow is not None:
+            self.slow.forget(request)
         self.log_error(request, error)
 
     def log_error(self, request: InferRequest, error: NaiadError) -> None:

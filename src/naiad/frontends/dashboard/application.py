@@ -35,15 +35,21 @@ class Dashboard:
     Args:
         gpus: the GPUs that configurations may name.
         loads: whether models are loaded and unloaded over the API.
+        grpc: the port that serves gRPC and whether it is encrypted, for the programs that the page shows; None without.
     """
 
     def __init__(
-        self, engine: Engine, access: DashboardAccess, gpus: Callable[[], UsableGpus], loads: bool = True
+        self,
+        engine: Engine,
+        access: DashboardAccess,
+        gpus: Callable[[], UsableGpus],
+        loads: bool = True,
+        grpc: tuple[int, bool] | None = None,
     ) -> None:
         self._engine = engine
         self._access = access
         self._gpus = gpus
-        self._events = DashboardStream(engine, {"loads": loads, "slow": engine.slow is not None})
+        self._events = DashboardStream(engine, {"loads": loads, "slow": engine.slow is not None, "grpc": grpc})
 
     def before(self, application: Application) -> Application:
         """``application`` with the dashboard's paths in front of it; other paths pay for one comparison per head."""

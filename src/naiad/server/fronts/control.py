@@ -20,6 +20,8 @@ LINK: Final = b"L"
 """With it comes the end of a new link."""
 LISTENING: Final = b"P"
 """A front-end process listens on its ports."""
+READY: Final = b"R"
+"""The process handles its signals."""
 ENGINE: Final = "engine"
 FRONT: Final = "front"
 _LENGTH: Final = struct.Struct("<Q")

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from naiad.errors import OptionError
 from naiad.frontends.access.settings import gates
@@ -22,14 +22,15 @@ from naiad.frontends.net.file_watcher import FileReloader
 from naiad.frontends.net.memory_shares import MemoryShares
 from naiad.server.fronts.application import MODEL_INFER, FrontApplication, FrontInfer, FrontServices
 from naiad.server.fronts.control import LISTENING as IS_LISTENING
-from naiad.server.fronts.control import Control
+from naiad.server.fronts.control import READY, Control
 from naiad.server.fronts.grpc_relay import GrpcRelay
 from naiad.server.fronts.http_relay import HttpRelay
 from naiad.server.fronts.link import Link
-from naiad.server.fronts.messages import COUNTS, DRAIN, DRAINED, LISTENING, LOADED, METHODS
+from naiad.server.fronts.messages import COUNTS, DRAIN, DRAINED, LISTENING, LOADED, LOG, METHODS
 from naiad.server.fronts.remote_engine import RemoteEngine
 from naiad.server.limits import http_limits, request_budget, too_large_error
 from naiad.server.reload import reload_grpc_tls, reload_http_tls, reload_keys, reloaded_paths
+from naiad.telemetry.logs.server_log import LogSettings
 from naiad.telemetry.metrics.host import usable_memory_bytes
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from naiad.frontends.metrics.extra_families import Port
     from naiad.options import ServerOptions
     from naiad.server.build import Frontend
+    from naiad.telemetry.logs.server_log import ServerLog
 
 logger = logging.getLogger("naiad")
 
@@ -54,10 +56,12 @@ class FrontProcess:
     Args:
         options: with the numbers of the ports, and ``--reuse-http-port`` and ``--reuse-grpc-port``.
         control: to the main process.
+        log: that of this process.
     """
 
-    def __init__(self, options: ServerOptions, control: socket.socket) -> None:
+    def __init__(self, options: ServerOptions, control: socket.socket, log: ServerLog) -> None:
         self._options = options
+        self._log = log
         self._control_socket = control
         # The memory is that of the machine, which all front ends share.
         usable = usable_memory_bytes() // options.frontend_count
@@ -98,6 +102,7 @@ class FrontProcess:
         if self._reloader.has_files or self._options.log_file:
             loop.add_signal_handler(signal.SIGHUP, self._reloader.reload)
         control = Control(self._control_socket, self._take_link, self._stop_at_once)
+        control.send(READY)
         counting = None
         try:
             await self._first(self._known)
@@ -209,6 +214,7 @@ class FrontProcess:
             METHODS: self._take_methods,
             DRAIN: self._take_drain,
             LOADED: self._take_loaded,
+            LOG: self._take_log,
         }
         link = self._link = Link("the engine's process", connection, loop, handlers, self._lose_link)
         self._engine.connect(link)
@@ -234,6 +240,9 @@ class FrontProcess:
         if self._link is not None:
             self._http.connect(self._link)
             self._grpc.connect(self._link)
+
+    def _take_log(self, settings: tuple[Any, ...]) -> None:
+        self._log.change(LogSettings(*settings))
 
     def _report(self) -> None:
         if self._link is not None:
@@ -310,7 +319,7 @@ def prepare(serves_grpc: bool) -> None:
         import_module(module)
 
 
-def run_front(options: ServerOptions, control: socket.socket) -> int:
+def run_front(options: ServerOptions, control: socket.socket, log: ServerLog) -> int:
     """Run a front-end process; returns its exit code."""
     options = _shared(options)
     from naiad.backend_api.host_policy import HostPolicies
@@ -320,7 +329,7 @@ def run_front(options: ServerOptions, control: socket.socket) -> int:
 
     async def serve() -> int:
         place_frontend(HostPolicies.of(options.host_policies))
-        return await FrontProcess(options, control).run()
+        return await FrontProcess(options, control, log).run()
 
     try:
         return run_on_loop(serve())

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from naiad.errors import OptionError
-from naiad.server.fronts.control import ENGINE, FRONT, LISTENING, make_link, send_role
+from naiad.server.fronts.control import ENGINE, FRONT, LISTENING, READY, make_link, send_role
 from naiad.server.fronts.ports import settled_ports
 from naiad.server.process import SAME_SIGNAL_S
 from naiad.server.reload import reloaded_paths
@@ -76,6 +76,7 @@ class ServerProcess:
         self._kind = kind
         self._number = number
         self._process: asyncio.subprocess.Process | None = None
+        self._is_ready = self._wants_reload = False
 
     @property
     def name(self) -> str:
@@ -117,6 +118,12 @@ class ServerProcess:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
+    def reload(self) -> None:
+        """Let it read its files again; one that does not handle the signal yet, which would end it, gets it later."""
+        self._wants_reload = not self._is_ready
+        if self._is_ready:
+            self.signal(signal.SIGHUP)
+
     async def _start(self) -> asyncio.subprocess.Process:
         process, ours = await self._main.take_process()
         self._process = process
@@ -134,6 +141,10 @@ class ServerProcess:
             return
         except OSError:
             data = b""
+        if READY in data:
+            self._is_ready = True
+            if self._wants_reload:
+                self.reload()
         if LISTENING in data:
             self.has_listened = True
             self._main.keep_spare()
@@ -145,6 +156,7 @@ class ServerProcess:
             asyncio.get_running_loop().remove_reader(self.control.fileno())
             self.control.close()
             self.control = None
+        self._is_ready = self._wants_reload = False
 
 
 class MainProcess:
@@ -234,7 +246,7 @@ class MainProcess:
 
     def _reload(self) -> None:
         for process in (self._engine, *self._fronts):
-            process.signal(signal.SIGHUP)
+            process.reload()
 
     async def _end_fronts(self, fronts: Sequence[asyncio.Future[int]]) -> None:
         pending: set[asyncio.Future[int]] = set(fronts)

@@ -85,3 +85,5 @@ DROP: Final = 33
 RESPONSE_OF: Final = 34
 # LOADED: the engine has tried to load every model of its start.
 LOADED: Final = 35
+# LOG: the settings of the log.
+LOG: Final = 36

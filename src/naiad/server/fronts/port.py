@@ -9,18 +9,19 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Final
 
 from naiad.errors import InternalError
 from naiad.frontends.grpc.rpc.call import Streaming
 from naiad.frontends.http.server.access_log import with_request_log
 from naiad.server.build import Frontend, Parts, grpc_methods, http_application, metrics_listener
-from naiad.server.fronts.control import Control
+from naiad.server.fronts.control import READY, Control
 from naiad.server.fronts.grpc_session import GrpcSession
 from naiad.server.fronts.http_session import HttpSession
 from naiad.server.fronts.inference_session import InferenceSession
 from naiad.server.fronts.link import Link
-from naiad.server.fronts.messages import COUNTS, DRAIN, DRAINED, LISTENING, LOADED, METHODS, MODELS
+from naiad.server.fronts.messages import COUNTS, DRAIN, DRAINED, LISTENING, LOADED, LOG, METHODS, MODELS
 from naiad.server.fronts.model_table import ModelTable
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class FrontSession:
         methods = [(path, isinstance(m, Streaming), m.compressed) for path, m in port.methods.items()]
         self.link.post((METHODS, methods))
         self.link.post((MODELS, [], port.table.described()))
+        self.link.post((LOG, port.log_settings))
         if parts.manager.loaded:
             self.link.post((LOADED,))
 
@@ -126,6 +128,7 @@ class FrontPort:
     Attributes:
         application: answers the HTTP requests that come as they were; ``methods`` the calls.
         connections: by protocol.
+        log_settings: the values of ``LogSettings``.
         changed: set whenever a front end listens, has drained, or is gone.
     """
 
@@ -159,6 +162,8 @@ class FrontPort:
             InternalError: they take too long.
         """
         self._control = Control(self._control_socket, self._take_link, _stop_this_process)
+        # The server handles signals before it starts any listener.
+        self._control.send(READY)
         wanted = self._parts.options.frontend_count
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_S):
@@ -218,6 +223,9 @@ class FrontPort:
     def _follow_log(self, settings: LogSettings) -> None:
         # A verbose log has a line about each request, which only the application here writes.
         self.application = with_request_log(self._inner, settings.log_verbose_level)
+        self.log_settings = astuple(settings)
+        for session in self._sessions:
+            session.link.post((LOG, self.log_settings))
         self.table.serve(settings.log_verbose_level <= 0)
         for session in self._sessions:
             session.http.serve(self.application)

@@ -34,7 +34,7 @@ def main(descriptor: int, serves_grpc: bool) -> int:
                     from naiad.server.server import run
 
                     return run(options, log, engine_listeners(control))
-                return run_front(options, control)
+                return run_front(options, control, log)
         except OptionError as error:
             sys.stderr.write(f"{error}\n")
             return 1

@@ -24,6 +24,8 @@ LEAST_NS: Final = 10_000_000
 """A request that took less is not slow."""
 _RUNS: Final = 512
 _MAX_ID: Final = 256
+_LATER_S: Final = 1.0
+"""How much later than it could be a request is forgotten, together with others."""
 _MOST_WAITING: Final = 256
 """Requests whose cause is not known yet; a burst of more loses some."""
 
@@ -105,6 +107,7 @@ class SlowRequests:
         self.watch = ProcessWatch(self.evidence)
         self._found: list[tuple[int, int, SlowRequest]] = []
         self._number = self._waiting = 0
+        self._forgets_later = False
         self.threshold_ns = LEAST_NS
 
     def keep(self, found: Found) -> None:
@@ -127,12 +130,26 @@ class SlowRequests:
             heapreplace(self._found, entry)
         if len(self._found) >= self._max_requests:
             self.threshold_ns = max(LEAST_NS, self._found[0][0])
+        self._forget_later()
 
     def as_json(self, model: str = "") -> list[dict[str, Any]]:
         """The requests, or those of one model, the slowest first."""
         self._forget()
         found = sorted(self._found, reverse=True)
         return [entry[2].as_json() for entry in found if not model or entry[2].found.model == model]
+
+    def _forget_later(self) -> None:
+        """Forget the oldest in its time, though nobody asks: with it the bar for others is lower."""
+        if self._forgets_later or not self._found:
+            return
+        oldest_ns = min(entry[2].found.course.responded_ns for entry in self._found)
+        self._forgets_later = True
+        self.watch.later(self._forget_now, max(0, oldest_ns + WINDOW_NS - monotonic_ns()) / 1e9 + _LATER_S)
+
+    def _forget_now(self) -> None:
+        self._forgets_later = False
+        self._forget()
+        self._forget_later()
 
     def _forget(self) -> None:
         oldest_ns = monotonic_ns() - WINDOW_NS
@@ -171,6 +188,10 @@ class SlowOfModel:
         if request in self._paused:
             since, before = self._paused[request]
             self._paused[request] = 0, before + (monotonic_ns() - since if since else 0)
+
+    def forget(self, request: InferRequest) -> None:
+        """A request failed: it may never have run."""
+        self._paused.pop(request, None)
 
     def responded(self, requests: Sequence[InferRequest], batch: BatchTimes, rows: int, reason: str) -> None:
         """Keep those of a batch's requests that were slow; called after their responses."""

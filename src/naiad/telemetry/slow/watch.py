@@ -80,10 +80,10 @@ class ProcessWatch:
 
     # On the loop
 
-    def later(self, call: Callable[[], object]) -> None:
-        """Call back when what happens now has become evidence."""
+    def later(self, call: Callable[[], object], after_s: float = 2 * SAMPLE_S) -> None:
+        """Call back when what happens now has become evidence, or after a number of seconds."""
         if self._loop is not None:
-            self._loop.call_later(2 * SAMPLE_S, call)
+            self._loop.call_later(after_s, call)
 
     def _rearm(self) -> None:
         if self._loop is None:

@@ -59,9 +59,11 @@ export class TryTab {
     this.kind = name;
     this.kinds.forEach((button) => button.setAttribute("aria-pressed", String(button.textContent === name)));
     const inputs = this.inputs.filter((input) => !input.isLeftOut).map((input) => input.described());
-    const grpc = `${location.hostname}:8001`;
+    // Without its own port in "hello": the server took any that was free.
+    const [port, isEncrypted] = this.store.hello.grpc ?? [0, false];
+    const grpc = `${isEncrypted ? "https://" : ""}${location.hostname}:${port || 8001}`;
     const found = this.isDecoupled ? streamSnippets(location.origin, this.pane.model, this.pane.version, this.flatBody(), inputs, hasKey(), grpc) : snippets(location.origin, this.pane.model, this.pane.version, inputs, (this.config.output ?? []).map((output) => output.name), hasKey(), grpc);
-    setText(this.program, found[name]);
+    setText(this.program, name === "gRPC" && !this.store.hello.grpc ? "# This server does not serve gRPC.\n" : found[name]);
   }
 
   /** The inputs as `generate` takes them: a value, or a list of values. */
