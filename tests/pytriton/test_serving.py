@@ -365,9 +365,9 @@ def test_waits_on_clients_of_the_field(triton: Triton) -> None:
         client = library.InferenceServerClient(address)
         assert get_model_config(client, "AddSub", timeout_s=30).max_batch_size == 8
         with pytest.raises(
-            PyTritonClientTimeoutError, match="Waiting for model nothing/<latest> to be ready timed out"
+            PyTritonClientTimeoutError, match="Waiting for model absent/<latest> to be ready timed out"
         ):
-            wait_for_model_ready(client, "nothing", timeout_s=0.1)
+            wait_for_model_ready(client, "absent", timeout_s=0.1)
         client.close()
 
     async def ask() -> None:
@@ -387,7 +387,7 @@ def test_waits_on_clients_of_the_field(triton: Triton) -> None:
         for library, address in ((tritonclient.http, server.http_url), (tritonclient.grpc, server.grpc_url)):
             client = library.InferenceServerClient(address)
             assert get_model_state(client, "double") is ModelState.READY
-            assert get_model_state(client, "nothing") is ModelState.UNAVAILABLE
+            assert get_model_state(client, "absent") is ModelState.UNAVAILABLE
             client.close()
 
 
