@@ -66,3 +66,20 @@ def test_outputs_can_be_saved(server: Server, tmp_path: Path, capsys: pytest.Cap
 def test_errors(server: Server, words: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(server, *words) == 1
     assert capsys.readouterr().err.startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"", "EOF: reading magic string"),
+        (b"PK\x03\x04 an archive", "the magic string is not correct"),
+        (b"\x93NUMPY\x01\x00\x10\x00{", "EOF: reading array header"),
+    ],
+)
+def test_files_that_hold_no_array(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, text: str
+) -> None:
+    file = tmp_path / "x.npy"
+    file.write_bytes(content)
+    assert run(server, "doubler", "-i", str(file)) == 1
+    assert capsys.readouterr().err.startswith(f"error: --input {file}: {text}")

@@ -75,5 +75,8 @@ def test_files_that_are_no_image(tmp_path: Path) -> None:
     file.write_bytes(b"no image")
     with pytest.raises(InvalidArgumentError, match="cannot identify image file"):
         image_tensor(file, "x", config([3, 2, 3], image_format="FORMAT_NCHW"), "none")
+    file.write_bytes(png(PIXELS)[:45])
+    with pytest.raises(InvalidArgumentError, match=f"--input {file}: "):
+        image_tensor(file, "x", config([3, 2, 3], image_format="FORMAT_NCHW"), "none")
     with pytest.raises(FileNotFoundError):
         image_tensor(tmp_path / "missing.png", "x", config([3, 2, 3]), "none")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import socket
 import threading
@@ -115,6 +116,19 @@ def test_options_of_a_request(url: str, make: Make) -> None:
         assert list(client.infer("pair", {"a": X})) == ["y", "z"]
 
 
+def test_a_request_may_have_headers_of_its_own(make: Make) -> None:
+    with playing([OK, OK]) as (url, requests), make(url, headers={"X-Caller": "test"}) as client:
+        for headers in ({"X-Own": "ä"}, {}):
+            client.infer("m", {"x": X}, headers=headers)
+    assert all(b"\r\nX-Caller: test\r\n" in request for request in requests)
+    assert [b"\r\nX-Own: \xe4\r\n" in request for request in requests] == [True, False]
+    with (
+        make("localhost:1") as client,
+        pytest.raises(InvalidArgumentError, match="a character that headers cannot have"),
+    ):
+        client.infer("m", {"x": X}, headers={"X-Own": "\u20ac"})
+
+
 def test_errors_have_the_text_of_the_server(url: str, make: Make) -> None:
     with make(url) as client:
         with pytest.raises(ResponseError, match="unexpected shape for input 'x'") as error:
@@ -170,6 +184,27 @@ def test_coroutines_share_a_client(url: str) -> None:
             return [found["y"].tolist() for found in await asyncio.gather(*calls)]
 
     assert asyncio.run(call_all()) == [[number] for number in range(100)]
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_coroutines_of_several_loops_one_after_another(url: str) -> None:
+    client = AsyncClient(url, timeout_s=30)
+
+    async def ask() -> list[float]:
+        return (await client.infer("echo_FP32", {"x": X}))["y"].tolist()
+
+    # The connection of a loop that has ended would never get a response.
+    assert [asyncio.run(ask()) for _ in range(3)] == [X.tolist()] * 3
+
+    async def in_two_loops() -> None:
+        await ask()
+        await asyncio.to_thread(asyncio.run, ask())
+
+    with pytest.raises(InvalidArgumentError, match="make one for each loop"):
+        asyncio.run(in_two_loops())
+    asyncio.run(client.close())
+    # The connections that it forgot warn when they are collected.
+    gc.collect()
 
 
 def test_both_clients_have_the_same_methods() -> None:
@@ -240,6 +275,15 @@ def test_a_deadline_covers_all_attempts(make: Make) -> None:
         assert time.monotonic() - begun < 10
         never.set()
     assert len(requests) == 1
+
+
+def test_a_deadline_covers_the_datatypes_of_lists(make: Make) -> None:
+    never = threading.Event()
+    with playing([never]) as (url, requests), make(url) as client:
+        with pytest.raises(DeadlineExceededError, match=r"no response within 0\.2 s"):
+            client.infer("m", {"x": [1.0]}, timeout_s=0.2)
+        never.set()
+    assert requests[0].startswith(b"GET /v2/models/m ")
 
 
 def test_each_call_of_a_connection_has_a_deadline_of_its_own(url: str, make: Make) -> None:
@@ -313,7 +357,10 @@ def test_grpcio_as_the_server() -> None:
     """Another implementation of HTTP/2: windows of 64 KiB, typed contents, a status with a text."""
     import grpc
 
+    callers: list[str | None] = []
+
     def handle(message: bytes, context: grpc.ServicerContext) -> bytes:
+        callers.append(dict(context.invocation_metadata()).get("x-caller"))
         request = message_class("ModelInferRequest").FromString(message)
         if request.model_name == "broken":
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "what is \u00e4?")
@@ -344,7 +391,11 @@ def test_grpcio_as_the_server() -> None:
                     client.infer("broken", {"x": X})
                 with pytest.raises(ResponseError, match="Method not found"):
                     client.server_metadata()
-                assert client.infer("echo", {"x": X}, request_id="7").id == "7"
+                for number in range(3):
+                    found = client.infer("echo", {"x": X}, request_id="7", headers={"X-Caller": f"number {number}"})
+                    assert found.id == "7"
+                client.infer("echo", {"x": X})
+                assert callers[-4:] == ["number 0", "number 1", "number 2", None]
     finally:
         server.stop(None).wait()
 

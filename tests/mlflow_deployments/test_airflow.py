@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from naiad.client import Client
-from naiad.client.mlflow import Deployment, deploy
+from naiad.client.mlflow import Deployment, deploy, deploy_canary
 from naiad.testing.server import RunningServer, serving
 from support.mlflow_server import PYTHON, Mlflow
 from support.source_tree import ROOT
@@ -47,8 +47,25 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("airflow")
 
 
-def airflow(home: Path, mlflow: Mlflow, server: RunningServer, *arguments: str) -> tuple[int, str]:
-    connection = f"naiad://127.0.0.1:{server.http}?metrics_url=http%3A%2F%2F127.0.0.1%3A{server.metrics}%2Fmetrics"
+# What the triggerer calls when a user stops a deferred task.
+KILL = """
+import asyncio
+from naiad_provider.triggers import CanaryTrigger
+asyncio.run(CanaryTrigger("naiad_default", "stopped", 2, 1, [], 1, 0, 1, "").on_kill())
+"""
+
+
+def airflow(
+    home: Path, mlflow: Mlflow, server: RunningServer, *arguments: str, metrics_port: int = 0
+) -> tuple[int, str]:
+    return airflow_python(home, mlflow, server, "-m", "airflow", *arguments, metrics_port=metrics_port)
+
+
+def airflow_python(
+    home: Path, mlflow: Mlflow, server: RunningServer, *arguments: str, metrics_port: int = 0
+) -> tuple[int, str]:
+    port = metrics_port or server.metrics
+    connection = f"naiad://127.0.0.1:{server.http}?metrics_url=http%3A%2F%2F127.0.0.1%3A{port}%2Fmetrics"
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("NAIAD_", "PYTHON"))},
         "AIRFLOW_HOME": str(home),
@@ -60,7 +77,7 @@ def airflow(home: Path, mlflow: Mlflow, server: RunningServer, *arguments: str) 
         "PYTHONPATH": os.pathsep.join([str(PROVIDER), str(ROOT / "src")]),
     }
     done = subprocess.run(
-        [AIRFLOW, "-m", "airflow", *arguments],
+        [AIRFLOW, *arguments],
         env=environment,
         capture_output=True,
         text=True,
@@ -96,6 +113,9 @@ def test_a_canary_is_rolled_back_and_another_promoted(mlflow: Mlflow, server: Ru
     with Client(server.url) as client:
         deploy(client, Deployment("times", ("models:/times/1",)))
         run = ("dags", "test", "naiad_canary", "-c")
+        # Nobody listens there.
+        code, text = airflow(home, mlflow, server, *run, '{"watch_s": 60}', metrics_port=1)
+        assert "was rolled back to 1: the metrics cannot be read" in text, text
         with callers(server) as versions:
             # No version is zero times as slow as another.
             code, text = airflow(home, mlflow, server, *run, '{"watch_s": 60, "min_requests": 5, "max_slowdown": 0.0}')
@@ -111,3 +131,17 @@ def test_a_canary_is_rolled_back_and_another_promoted(mlflow: Mlflow, server: Ru
             assert code == 0 and "version 2 of 'times' has all requests" in text, text
             result = client.infer("times", {"x": X})
         assert (result.version, result["y"].ravel().tolist()) == ("2", [3, 3, 3, 3])
+
+
+def test_a_deferred_task_that_is_stopped_gives_the_requests_back(
+    mlflow: Mlflow, server: RunningServer, home: Path
+) -> None:
+    with Client(server.url) as client:
+        deploy(client, Deployment("stopped", ("models:/times/1",)))
+        deploy_canary(client, Deployment("stopped", ("models:/times/2",)), 20)
+        assert client.routes("stopped")["split"] == {"1": 80, "2": 20}
+        code, text = airflow_python(home, mlflow, server, "-c", KILL)
+        assert code == 0, text
+        assert client.routes("stopped")["split"] == {"1": 1}
+        index = {entry["version"]: entry["state"] for entry in client.index() if entry["name"] == "stopped"}
+        assert (index["1"], index["2"]) == ("READY", "UNAVAILABLE")

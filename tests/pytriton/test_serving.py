@@ -6,13 +6,18 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import tritonclient.grpc
+import tritonclient.grpc.aio
 import tritonclient.http
+import tritonclient.http.aio
 
+import naiad
 from naiad.pytriton.client import (
     AsyncioDecoupledModelClient,
     AsyncioModelClient,
@@ -20,6 +25,7 @@ from naiad.pytriton.client import (
     FuturesModelClient,
     ModelClient,
 )
+from naiad.pytriton.client.asyncio_utils import asyncio_get_model_config, asyncio_wait_for_server_ready
 from naiad.pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientInferenceServerError,
@@ -27,6 +33,7 @@ from naiad.pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
+from naiad.pytriton.client.utils import ModelState, get_model_config, get_model_state, wait_for_model_ready
 from naiad.pytriton.decorators import batch, fill_optionals, first_value, sample, triton_context
 from naiad.pytriton.exceptions import (
     PyTritonInvalidOperationError,
@@ -43,6 +50,7 @@ Array = np.ndarray[Any, Any]
 Outputs = dict[str, Array]
 
 LOCAL = TritonConfig(http_address="127.0.0.1", http_port=0, grpc_address="127.0.0.1", grpc_port=0, allow_metrics=False)
+FORWARDING = replace(LOCAL, http_header_forward_pattern="x-.*", grpc_header_forward_pattern="x-.*")
 ROWS = np.array([[1], [2]], np.float32)
 ONE = np.array([3], np.float32)
 
@@ -82,6 +90,10 @@ def scaled(requests: list[Request]) -> list[Outputs]:
         # Functions may write to what they get.
         request["x"] *= int((request.parameters or {})["factor"])
     return [{"y": request["x"]} for request in requests]
+
+
+def caller_of(requests: list[Request]) -> list[Outputs]:
+    return [{"y": np.array([[float((request.parameters or {})["x-caller"])]], np.float32)} for request in requests]
 
 
 def fails(requests: list[Request]) -> list[Outputs]:
@@ -166,7 +178,7 @@ def bind_all(triton: Triton) -> None:
     triton.bind("weighted", weighted, inputs, y, config=ModelConfig(max_batch_size=8), strict=True)
     text, upper = Tensor((1,), np.bytes_, "text"), Tensor((1,), np.bytes_, "upper")
     triton.bind("texts", texts, [text], [upper], config=ModelConfig(batching=False), strict=True)
-    for name, function in (("scaled", scaled), ("fails", fails), ("method", Model().infer)):
+    for name, function in (("scaled", scaled), ("caller_of", caller_of), ("fails", fails), ("method", Model().infer)):
         triton.bind(name, function, x, y)
     triton.bind("strict", in_doubles, x, y, strict=True)
     triton.bind("lenient", in_doubles, x, y)
@@ -184,7 +196,7 @@ def bind_all(triton: Triton) -> None:
 
 @pytest.fixture(scope="module")
 def triton() -> Iterator[Triton]:
-    with Triton(config=LOCAL, security_config=TritonSecurityConfig(access_token="open")) as triton:
+    with Triton(config=FORWARDING, security_config=TritonSecurityConfig(access_token="open")) as triton:
         bind_all(triton)
         yield triton
         Calls.release.set()
@@ -225,6 +237,28 @@ def test_strings_of_a_model_without_batches(url: str) -> None:
 def test_parameters_and_arrays_that_may_be_written(url: str) -> None:
     with ModelClient(url, "scaled") as client:
         assert client.infer_batch(ROWS, parameters={"factor": 4})["y"].tolist() == [[4], [8]]
+
+
+def test_headers_of_calls_need_no_further_connections(url: str) -> None:
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    async def ask() -> int:
+        async with AsyncioModelClient(url, "caller_of") as client:
+            await client.model_config
+            before = open_files()
+            for number in range(20):
+                found = await client.infer_sample(ONE, headers={"x-caller": number})
+                assert found["y"].item() == number
+            return open_files() - before
+
+    with ModelClient(url, "caller_of") as client:
+        assert client.infer_sample(ONE, headers={"x-caller": "1"})["y"].item() == 1
+        before = open_files()
+        for number in range(20):
+            assert client.infer_sample(ONE, headers={"x-caller": number})["y"].item() == number
+        assert open_files() - before <= 0
+    assert asyncio.run(ask()) <= 0
 
 
 @pytest.mark.parametrize(
@@ -280,6 +314,13 @@ def test_a_stream_that_fails_says_so_behind_what_it_sent(triton: Triton) -> None
 def test_clients_of_the_wrong_kind_say_so(triton: Triton) -> None:
     with pytest.raises(PyTritonClientValueError, match="only supported for grpc"):
         DecoupledModelClient(f"http://{triton.http_url}", "counts")
+
+    async def ask() -> None:
+        async with AsyncioDecoupledModelClient(f"http://{triton.http_url}", "counts") as client:
+            await anext(client.infer_sample(ONE))
+
+    with pytest.raises(PyTritonClientValueError, match="only supported for grpc"):
+        asyncio.run(ask())
     with (
         DecoupledModelClient(f"grpc://{triton.grpc_url}", "AddSub") as client,
         pytest.raises(PyTritonClientInferenceServerError, match="coupled"),
@@ -317,6 +358,37 @@ def test_unchanged_clients_of_the_field(triton: Triton) -> None:
         found = client.infer("scaled", [given], parameters={"factor": 2})
         assert found.as_numpy("y").tolist() == [[2], [4]]
         client.close()
+
+
+def test_waits_on_clients_of_the_field(triton: Triton) -> None:
+    for library, address in ((tritonclient.http, triton.http_url), (tritonclient.grpc, triton.grpc_url)):
+        client = library.InferenceServerClient(address)
+        assert get_model_config(client, "AddSub", timeout_s=30).max_batch_size == 8
+        with pytest.raises(
+            PyTritonClientTimeoutError, match="Waiting for model absent/<latest> to be ready timed out"
+        ):
+            wait_for_model_ready(client, "absent", timeout_s=0.1)
+        client.close()
+
+    async def ask() -> None:
+        for library, address in ((tritonclient.http.aio, triton.http_url), (tritonclient.grpc.aio, triton.grpc_url)):
+            client = library.InferenceServerClient(address)
+            assert (await asyncio_get_model_config(client, "AddSub", timeout_s=30)).max_batch_size == 8
+            await client.close()
+        # Nobody listens.
+        client = tritonclient.http.aio.InferenceServerClient("localhost:1")
+        with pytest.raises(PyTritonClientTimeoutError, match="Timeout while waiting for server"):
+            await asyncio_wait_for_server_ready(asyncio_client=client, timeout_s=0.1)
+        await client.close()
+
+    asyncio.run(ask())
+    with naiad.Server(http_address="127.0.0.1", http_port=0, grpc_address="127.0.0.1", grpc_port=0) as server:
+        server.bind("double", lambda x: 2 * x)
+        for library, address in ((tritonclient.http, server.http_url), (tritonclient.grpc, server.grpc_url)):
+            client = library.InferenceServerClient(address)
+            assert get_model_state(client, "double") is ModelState.READY
+            assert get_model_state(client, "absent") is ModelState.UNAVAILABLE
+            client.close()
 
 
 def test_what_cannot_be_bound_is_refused(triton: Triton) -> None:

@@ -86,10 +86,12 @@ def _value(text: str, name: str, datatype: str, config: Mapping[str, Any], scali
         return image_tensor(Path(text), name, config, scaling)
 
     if text.endswith(NPY):
-        try:
-            return np.load(text, allow_pickle=False)
-        except ValueError as error:
-            raise InvalidArgumentError(f"--input {text}: {error}") from None
+        with open(text, "rb") as file:
+            try:
+                # Not np.load, which reads archives too, and raises what each format raises.
+                return np.lib.format.read_array(file, allow_pickle=False)
+            except ValueError as error:
+                raise InvalidArgumentError(f"--input {text}: {error}") from None
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:

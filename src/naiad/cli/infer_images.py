@@ -72,13 +72,13 @@ def _is_planar(path: Path, name: str, image_format: str, dims: list[int]) -> boo
 
 def _pixels(path: Path, channels: int, height: int, width: int) -> Array:
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
     except ImportError:
         raise InvalidArgumentError(f"--input {path}: images need Pillow; run: {how_to_install('images')}") from None
     try:
         with Image.open(path) as opened:
             image = opened.convert("RGB" if channels == 3 else "L")
-    except (UnidentifiedImageError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InvalidArgumentError(f"--input {path}: {error}") from None
     # A size of -1 is the image's own.
     size = (width if width > 0 else image.width, height if height > 0 else image.height)

@@ -7,13 +7,13 @@ import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
-from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from weakref import finalize
 
 from naiad.client import questions
 from naiad.client.address import read_address
+from naiad.client.deadline import Deadline, deadline_in
 from naiad.client.encode import InferOptions
 from naiad.client.errors import ConnectionFailedError, ResponseError
 from naiad.client.opening import open_protocol
@@ -25,7 +25,7 @@ from naiad.client.result import InferResult
 from naiad.client.retries import RetryBudget, RetryPolicy
 from naiad.client.stream import AsyncConnection
 from naiad.client.sync import TIMEOUT_S
-from naiad.errors import NaiadError
+from naiad.errors import InvalidArgumentError, NaiadError
 from naiad.tensor.dtypes import DataType
 
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {}
@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 
 
 class AsyncClient:
-    """A client of one server over HTTP or gRPC, in one event loop. Arguments as ``Client``."""
+    """A client of one server over HTTP or gRPC, in one event loop at a time. Arguments as ``Client``."""
 
     def __init__(
         self,
@@ -50,6 +50,8 @@ class AsyncClient:
         self._timeout_s = timeout_s
         self._budget = RetryBudget(retries or RetryPolicy())
         self._idle: list[AsyncConnection] = []
+        # Where its connections are.
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._datatypes: dict[tuple[str, str], dict[str, DataType]] = {}
         self._regions = open_pool(self._address, shared_memory)
         if self._regions is not None:
@@ -58,7 +60,8 @@ class AsyncClient:
     async def close(self) -> None:
         """Unregister all shared memory, and close the connections that carry no request."""
         if self._regions is not None:
-            await self._unregister(self._regions.close(), monotonic() + self._timeout_s)
+            await self._unregister(self._regions.close(), deadline_in(self._timeout_s))
+        self._enter_loop()
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
@@ -84,21 +87,19 @@ class AsyncClient:
         outputs: Sequence[str] = (),
         request_id: str = "",
         parameters: Mapping[str, Any] = _NO_PARAMETERS,
+        headers: Mapping[str, str] = _NO_PARAMETERS,
         timeout_s: float | None = None,
     ) -> InferResult:
         """Send an inference request and wait for its response; arguments and errors as ``Client.infer``."""
-        timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        deadline_s = monotonic() + timeout_s
-        options = InferOptions(str(version), tuple(outputs), request_id, parameters)
-        datatypes = await self._datatypes_of(model, options.version) if questions.has_lists(inputs) else {}
+        deadline = deadline_in(self._timeout_s if timeout_s is None else timeout_s)
+        options = InferOptions(str(version), tuple(outputs), request_id, parameters, headers)
+        datatypes = await self._datatypes_of(model, options.version, deadline) if questions.has_lists(inputs) else {}
         repeatable = questions.is_repeatable(parameters)
         if self._regions is not None:
-            once = partial(
-                self._infer_once, self._regions, model, inputs, options, datatypes, deadline_s, timeout_s, repeatable
-            )
-            return await self._attempts(once, deadline_s, repeatable)
+            once = partial(self._infer_once, self._regions, model, inputs, options, datatypes, deadline, repeatable)
+            return await self._attempts(once, deadline, repeatable)
         request = self._protocol.infer(model, inputs, options, datatypes)
-        return (await self._call(request, deadline_s, timeout_s, repeatable=repeatable)).result()
+        return (await self._call(request, deadline, repeatable=repeatable)).result()
 
     async def stream(
         self,
@@ -109,16 +110,18 @@ class AsyncClient:
         outputs: Sequence[str] = (),
         request_id: str = "",
         parameters: Mapping[str, Any] = _NO_PARAMETERS,
+        headers: Mapping[str, str] = _NO_PARAMETERS,
         timeout_s: float | None = None,
     ) -> AsyncGenerator[InferResult, None]:
         """Send an inference request over gRPC and yield its responses; arguments and errors as ``Client.stream``."""
         from naiad.client.grpc_messages import stream_result
 
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        options = InferOptions(str(version), tuple(outputs), request_id, parameters)
-        datatypes = await self._datatypes_of(model, options.version) if questions.has_lists(inputs) else {}
+        deadline = deadline_in(timeout_s)
+        options = InferOptions(str(version), tuple(outputs), request_id, parameters, headers)
+        datatypes = await self._datatypes_of(model, options.version, deadline) if questions.has_lists(inputs) else {}
         request = self._protocol.stream(model, inputs, options, datatypes)
-        connection = await self._connect(monotonic() + timeout_s, timeout_s)
+        connection = await self._connect(deadline)
         try:
             async with aclosing(connection.stream(request)) as messages:
                 while True:
@@ -136,10 +139,11 @@ class AsyncClient:
             else:
                 connection.close()
 
-    async def _datatypes_of(self, model: str, version: str) -> dict[str, DataType]:
+    async def _datatypes_of(self, model: str, version: str, deadline: Deadline) -> dict[str, DataType]:
         found = self._datatypes.get((model, version))
         if found is None:
-            found = questions.input_datatypes(await self.metadata(model, version))
+            question = questions.metadata(model, version)
+            found = questions.input_datatypes((await self._plain(question, deadline)).read(question))
             self._datatypes[model, version] = found
         return found
 
@@ -212,20 +216,20 @@ class AsyncClient:
     async def _json(self, question: PlainRequest) -> Any:
         return (await self._plain(question)).read(question)
 
-    async def _plain(self, question: PlainRequest) -> ServerResponse:
-        deadline_s = monotonic() + self._timeout_s
+    async def _plain(self, question: PlainRequest, deadline: Deadline | None = None) -> ServerResponse:
         request = self._protocol.plain(question)
-        return await self._call(request, deadline_s, self._timeout_s, repeatable=question.method == "GET")
+        limit = deadline_in(self._timeout_s) if deadline is None else deadline
+        return await self._call(request, limit, repeatable=question.method == "GET")
 
     # Calls
 
-    async def _call(self, request: Parts, deadline_s: float, timeout_s: float, *, repeatable: bool) -> ServerResponse:
+    async def _call(self, request: Parts, deadline: Deadline, *, repeatable: bool) -> ServerResponse:
         async def once() -> ServerResponse:
-            return (await self._exchange(request, deadline_s, timeout_s, repeatable)).checked()
+            return (await self._exchange(request, deadline, repeatable)).checked()
 
-        return await self._attempts(once, deadline_s, repeatable)
+        return await self._attempts(once, deadline, repeatable)
 
-    async def _attempts(self, once: Callable[[], Awaitable[Result]], deadline_s: float, repeatable: bool) -> Result:
+    async def _attempts(self, once: Callable[[], Awaitable[Result]], deadline: Deadline, repeatable: bool) -> Result:
         """Send a request, again where that may help."""
         self._budget.requested()
         attempt = 1
@@ -236,17 +240,17 @@ class AsyncClient:
                 if not self._budget.take(attempt, error, repeatable=repeatable):
                     raise
                 pause_s = self._budget.policy.pause_s(attempt, error)
-                if monotonic() + pause_s >= deadline_s:
+                if pause_s >= deadline.left_s:
                     raise
             attempt += 1
             await asyncio.sleep(pause_s)
 
-    async def _exchange(self, request: Parts, deadline_s: float, timeout_s: float, repeatable: bool) -> ServerResponse:
+    async def _exchange(self, request: Parts, deadline: Deadline, repeatable: bool) -> ServerResponse:
         while True:
-            connection = self._take() or await self._connect(deadline_s, timeout_s)
+            connection = self._take() or await self._connect(deadline)
             was_used = connection.is_used
             try:
-                response = await connection.exchange(request, deadline_s, timeout_s)
+                response = await connection.exchange(request, deadline)
             except ConnectionFailedError as error:
                 # The server has closed it since its last request: that is no failure, and all idle ones may be like it.
                 if not was_used or (error.was_sent and not repeatable):
@@ -265,17 +269,16 @@ class AsyncClient:
         inputs: Mapping[str, Any],
         options: InferOptions,
         datatypes: Mapping[str, DataType],
-        deadline_s: float,
-        timeout_s: float,
+        deadline: Deadline,
         repeatable: bool,
     ) -> InferResult:
         """Send a request whose large tensors lie in a region; without one where there is none."""
         placed = regions.placed(model, inputs, options, repeatable=repeatable)
-        if placed is not None and await self._register(regions, placed, deadline_s, timeout_s):
+        if placed is not None and await self._register(regions, placed, deadline):
             try:
                 with placed:
                     request = self._protocol.infer(model, inputs, options, datatypes, placed)
-                    response = await self._exchange(request, deadline_s, timeout_s, repeatable=False)
+                    response = await self._exchange(request, deadline, repeatable=False)
                     result = response.checked().result(placed)
             except NaiadError as error:
                 if not regions.may_send(error, model, options, repeatable=repeatable):
@@ -284,20 +287,20 @@ class AsyncClient:
                 regions.note(model, inputs, options, result)
                 return result
         request = self._protocol.infer(model, inputs, options, datatypes)
-        result = (await self._exchange(request, deadline_s, timeout_s, repeatable)).checked().result()
+        result = (await self._exchange(request, deadline, repeatable)).checked().result()
         regions.note(model, inputs, options, result)
         return result
 
-    async def _register(self, regions: RegionPool, placed: PlacedTensors, deadline_s: float, timeout_s: float) -> bool:
+    async def _register(self, regions: RegionPool, placed: PlacedTensors, deadline: Deadline) -> bool:
         """Let the server know a region; whether it does."""
         region = placed.region
         try:
-            await self._unregister(regions.take_discarded(), deadline_s)
+            await self._unregister(regions.take_discarded(), deadline)
             if region.is_registered:
                 return True
             question = questions.register_region(region.name, region.key, region.byte_size)
             request = self._protocol.plain(question)
-            (await self._exchange(request, deadline_s, timeout_s, repeatable=True)).checked()
+            (await self._exchange(request, deadline, repeatable=True)).checked()
         except NaiadError as error:
             regions.refused(placed, error)
             return False
@@ -307,40 +310,56 @@ class AsyncClient:
         finally:
             region.unlink()
         if regions.registered(region):
-            await self._unregister_left_behind(deadline_s, timeout_s)
+            await self._unregister_left_behind(deadline)
         return True
 
-    async def _unregister_left_behind(self, deadline_s: float, timeout_s: float) -> None:
+    async def _unregister_left_behind(self, deadline: Deadline) -> None:
         request = self._protocol.plain(questions.REGIONS)
         with suppress(NaiadError):
-            response = (await self._exchange(request, deadline_s, timeout_s, repeatable=True)).checked()
+            response = (await self._exchange(request, deadline, repeatable=True)).checked()
             names = left_behind(questions.region_names(response.read(questions.REGIONS)))
-            await self._unregister(names, deadline_s)
+            await self._unregister(names, deadline)
 
-    async def _unregister(self, names: Iterable[str], deadline_s: float) -> None:
+    async def _unregister(self, names: Iterable[str], deadline: Deadline) -> None:
         # A server that is gone has no regions either.
         with suppress(NaiadError):
             for name in names:
                 request = self._protocol.plain(questions.unregister_region(name))
-                (await self._exchange(request, deadline_s, self._timeout_s, repeatable=True)).checked()
+                (await self._exchange(request, deadline, repeatable=True)).checked()
 
     # Connections
 
+    def _enter_loop(self) -> None:
+        """Use the running loop, and forget the connections of one that has ended.
+
+        Raises:
+            InvalidArgumentError: the client is used in another loop, which runs.
+        """
+        loop = asyncio.get_running_loop()
+        if loop is self._loop:
+            return
+        if self._loop is not None and self._loop.is_running():
+            raise InvalidArgumentError("this AsyncClient is used in another event loop: make one for each loop")
+        self._idle.clear()
+        self._loop = loop
+
     def _take(self) -> AsyncConnection | None:
+        self._enter_loop()
         while self._idle:
             connection = self._idle.pop()
             if connection.is_open:
                 return connection
         return None
 
-    async def _connect(self, deadline_s: float, timeout_s: float) -> AsyncConnection:
+    async def _connect(self, deadline: Deadline) -> AsyncConnection:
         try:
-            async with asyncio.timeout(deadline_s - monotonic()):
+            async with asyncio.timeout(deadline.left_s):
                 return await self._open()
         except TimeoutError:
-            raise self._address.too_late(timeout_s) from None
+            raise self._address.too_late(deadline.timeout_s) from None
 
     async def _open(self) -> AsyncConnection:
+        self._enter_loop()
         address = self._address
         name = address.host if address.tls is not None else None
         try:

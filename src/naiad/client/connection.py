@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Generator
-from time import monotonic
 from typing import Final
 
 from naiad.client.address import ServerAddress
+from naiad.client.deadline import Deadline, deadline_in
 from naiad.client.fork import watch_forks
 from naiad.client.protocol import ClientExchange, Parts, ServerResponse
 
@@ -25,13 +25,12 @@ class BlockingConnection:
         is_open: whether it can carry another one.
     """
 
-    def __init__(self, address: ServerAddress, exchange: ClientExchange, deadline_s: float, timeout_s: float) -> None:
+    def __init__(self, address: ServerAddress, exchange: ClientExchange, deadline: Deadline) -> None:
         """Connect.
 
         Args:
             exchange: speaks the protocol.
-            deadline_s: the monotonic time until which all has to be done.
-            timeout_s: the time that the caller gave, for the error.
+            deadline: until when the connection has to be there.
 
         Raises:
             ConnectionFailedError: the server cannot be reached.
@@ -43,32 +42,32 @@ class BlockingConnection:
         self.is_used = False
         self.is_open = True
         try:
-            plain = socket.create_connection((address.host, address.port), max(deadline_s - monotonic(), 1e-3))
+            plain = socket.create_connection((address.host, address.port), max(deadline.left_s, 1e-3))
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             tls = address.tls
             self._socket = plain if tls is None else tls.wrap_socket(plain, server_hostname=address.host)
         except TimeoutError:
-            raise address.too_late(timeout_s) from None
+            raise address.too_late(deadline.timeout_s) from None
         except OSError as error:
             raise address.unreachable(error, was_sent=False) from None
 
-    def exchange(self, request: Parts, deadline_s: float, timeout_s: float) -> ServerResponse:
+    def exchange(self, request: Parts, deadline: Deadline) -> ServerResponse:
         """Send a request and wait for its response; arguments and errors as for the constructor."""
         exchange = self._exchange
         try:
             exchange.begin(request)
-            self._send(exchange.outgoing(), deadline_s)
+            self._send(exchange.outgoing(), deadline)
             response, size = None, _FIRST_BYTES
             while response is None:
-                self._limit(deadline_s)
+                self._limit(deadline)
                 data = self._socket.recv(size)
                 size = _MORE_BYTES
                 response = exchange.feed(data) if data else self._end()
                 if parts := exchange.outgoing():
-                    self._send(parts, deadline_s)
+                    self._send(parts, deadline)
         except TimeoutError:
             self.close()
-            raise self._address.too_late(timeout_s) from None
+            raise self._address.too_late(deadline.timeout_s) from None
         except OSError as error:
             self.close()
             raise self._address.unreachable(error, was_sent=True) from None
@@ -95,18 +94,18 @@ class BlockingConnection:
         exchange = self._exchange
         response: ServerResponse | None = None
         try:
-            deadline_s = monotonic() + timeout_s
+            deadline = deadline_in(timeout_s)
             exchange.begin(request)
-            self._send(exchange.outgoing(), deadline_s)
+            self._send(exchange.outgoing(), deadline)
             while response is None:
-                self._limit(deadline_s)
+                self._limit(deadline)
                 data = self._socket.recv(_MORE_BYTES)
                 response = exchange.feed(data) if data else self._end()
                 if parts := exchange.outgoing():
-                    self._send(parts, deadline_s)
+                    self._send(parts, deadline)
                 for message in exchange.take_messages():
                     yield message
-                    deadline_s = monotonic() + timeout_s
+                    deadline = deadline_in(timeout_s)
         except TimeoutError:
             raise self._address.too_late(timeout_s) from None
         except OSError as error:
@@ -118,14 +117,14 @@ class BlockingConnection:
         self.is_used = True
         response.checked()
 
-    def _send(self, parts: Parts, deadline_s: float) -> None:
-        self._limit(deadline_s)
+    def _send(self, parts: Parts, deadline: Deadline) -> None:
+        self._limit(deadline)
         for part in parts:
             self._socket.sendall(part)
 
-    def _limit(self, deadline_s: float) -> None:
+    def _limit(self, deadline: Deadline) -> None:
         """Let the next wait end at the deadline, or a hundredth later: a limit that is right by then costs no call."""
-        left_s = deadline_s - monotonic()
+        left_s = deadline.left_s
         if not 0.99 * self._limit_s <= left_s <= self._limit_s:
             self._limit_s = max(left_s, 1e-6)
             self._socket.settimeout(self._limit_s)

@@ -29,6 +29,7 @@ class InferOptions(NamedTuple):
     outputs: tuple[str, ...] = ()
     request_id: str = ""
     parameters: Mapping[str, Any] = {}
+    headers: Mapping[str, str] = {}
 
 
 InputEntry = tuple[str, str, tuple[int, ...], int | RegionRef]
@@ -46,10 +47,7 @@ class RequestEncoder:
     """
 
     def __init__(self, authority: str, headers: Mapping[str, str]) -> None:
-        lines = [f"Host: {authority}", "User-Agent: naiad-client"]
-        check_headers(headers)
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        self._common = "".join(f"{line}\r\n" for line in lines).encode("latin-1")
+        self._common = _lines({"Host": authority, "User-Agent": "naiad-client", **headers})
         self._heads: dict[object, bytes] = BoundedDict(_MAX_HEADS)
 
     def plain(self, method: str, path: str, body: bytes = b"") -> bytes:
@@ -90,7 +88,7 @@ class RequestEncoder:
                 blobs.append(blob)
         outputs = options.outputs if placed is None or not placed.outputs else tuple(placed.outputs.items())
         key = (model, options.version, outputs, tuple(entries))
-        is_common = not options.request_id and not options.parameters
+        is_common = not (options.request_id or options.parameters or options.headers)
         head = self._heads.get(key) if is_common else None
         if head is None:
             head = self._head(model, entries, outputs, options)
@@ -116,20 +114,34 @@ class RequestEncoder:
             raise InvalidArgumentError(f"a parameter of the request cannot be sent: {error}") from None
         size = len(header) + sum(entry[3] for entry in entries if isinstance(entry[3], int))
         return (
-            b"POST %b/infer HTTP/1.1\r\n%bContent-Type: application/octet-stream\r\n"
+            b"POST %b/infer HTTP/1.1\r\n%b%bContent-Type: application/octet-stream\r\n"
             b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n%b"
-        ) % (model_path(model, options.version).encode(), self._common, len(header), size, header)
+        ) % (
+            model_path(model, options.version).encode(),
+            self._common,
+            _lines(options.headers),
+            len(header),
+            size,
+            header,
+        )
+
+
+def _lines(headers: Mapping[str, str]) -> bytes:
+    check_headers(headers)
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("latin-1")
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
     """Refuse headers that would be more than one line.
 
     Raises:
-        InvalidArgumentError: one has a line break, or no name.
+        InvalidArgumentError: one has a line break or a character outside Latin-1, or no name.
     """
     for name, value in headers.items():
         if any(mark in name + value for mark in "\r\n") or not name:
             raise InvalidArgumentError(f"the header {name!r}: {value!r} has a line break, or no name")
+        if max(name + value) > "\xff":
+            raise InvalidArgumentError(f"the header {name!r}: {value!r} has a character that headers cannot have")
 
 
 def model_path(model: str, version: str = "") -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import unquote
 
 from hpack import Encoder
 from hpack.exceptions import HPACKError
 
+from naiad.client.encode import check_headers
 from naiad.client.errors import ConnectionFailedError
 from naiad.client.grpc_messages import GrpcResponse
 from naiad.client.protocol import Parts
@@ -30,6 +31,18 @@ _HELLO: Final = (
     )
     + frames.encode_window_update(0, frames.MAX_WINDOW - frames.DEFAULT_WINDOW)
 )
+
+
+def own_headers(headers: Mapping[str, str]) -> bytes:
+    """Headers of one call, as a block that may follow any other: it neither reads nor changes the server's table.
+
+    Raises:
+        InvalidArgumentError: as ``check_headers``.
+    """
+    if not headers:
+        return b""
+    check_headers(headers)
+    return Encoder().encode([(name.lower(), value, True) for name, value in headers.items()])
 
 
 class GrpcExchange:
@@ -63,14 +76,14 @@ class GrpcExchange:
     # Sending
 
     def begin(self, request: Parts) -> None:
-        """Begin a call: its name, and its message with the prefix.
+        """Begin a call: its name, the block of headers of its own, and its message with the prefix.
 
         Raises:
             ConnectionFailedError: the server has said that it takes no further calls here.
         """
         if self._is_leaving:
             raise ConnectionFailedError("the server ended the connection before the call", was_sent=False)
-        call, *message = request
+        call, own_block, *message = request
         self._stream = self._next_stream
         self._next_stream += 2
         self._stream_window = self._initial_window
@@ -78,7 +91,9 @@ class GrpcExchange:
         self._message, self._fields = [], {}
         self._message_bytes, self._wanted_bytes = 0, PREFIX_BYTES
         self._out.append(
-            frames.encode_frame(frames.HEADERS, frames.END_HEADERS, self._stream, self._block(str(call, "ascii")))
+            frames.encode_frame(
+                frames.HEADERS, frames.END_HEADERS, self._stream, self._block(str(call, "ascii")) + own_block
+            )
         )
         self._waiting = [memoryview(part) for part in message if len(part)]
         self._move()

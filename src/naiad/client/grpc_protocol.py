@@ -8,7 +8,7 @@ from typing import Any, Final
 from naiad.bounded_dict import BoundedDict
 from naiad.client.address import ServerAddress
 from naiad.client.encode import InferOptions, check_headers, tensor_bytes
-from naiad.client.grpc_exchange import GrpcExchange
+from naiad.client.grpc_exchange import GrpcExchange, own_headers
 from naiad.client.grpc_messages import infer_start, message_class
 from naiad.client.protocol import Parts, PlainRequest
 from naiad.client.region import PlacedTensors
@@ -25,7 +25,10 @@ _JOINED_BYTES: Final = 1 << 16
 
 
 class GrpcProtocol:
-    """The requests to one server as bytes. A request is the name of its call, and the message with its prefix."""
+    """The requests to one server as bytes.
+
+    A request is the name of its call, the block of headers of its own, and the message with its prefix.
+    """
 
     def __init__(self, address: ServerAddress, headers: Mapping[str, str]) -> None:
         check_headers(headers)
@@ -64,7 +67,7 @@ class GrpcProtocol:
                 parts += (field_head(_RAW, len(data)), data)
         outputs = options.outputs if placed is None or not placed.outputs else tuple(placed.outputs.items())
         key = (model, options.version, outputs, tuple(entries))
-        is_common = not options.request_id and not options.parameters
+        is_common = not (options.request_id or options.parameters)
         start = self._starts.get(key) if is_common else None
         if start is None:
             start = infer_start(model, entries, outputs, options)
@@ -72,7 +75,8 @@ class GrpcProtocol:
                 self._starts[key] = start
         size = len(start) + sum(map(len, parts))
         whole = [prefix.pack(0, size), start, *parts]
-        return [b"ModelInfer", *([b"".join(whole)] if size <= _JOINED_BYTES else whole)]
+        message = [b"".join(whole)] if size <= _JOINED_BYTES else whole
+        return [b"ModelInfer", own_headers(options.headers), *message]
 
     def stream(
         self, model: str, inputs: Mapping[str, Any], options: InferOptions, datatypes: Mapping[str, DataType]
@@ -90,4 +94,4 @@ class GrpcProtocol:
         if not question.call:
             raise InvalidArgumentError(f"gRPC has no call for '{question.path}': use the server's HTTP address")
         message = message_class(f"{question.call}Request")(**question.fields).SerializeToString()
-        return [question.call.encode(), prefix.pack(0, len(message)) + message]
+        return [question.call.encode(), b"", prefix.pack(0, len(message)) + message]

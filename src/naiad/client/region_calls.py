@@ -5,12 +5,12 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 from contextlib import suppress
-from time import monotonic
 from typing import Final
 
 from naiad.client import questions
 from naiad.client.address import ServerAddress
 from naiad.client.connection import BlockingConnection
+from naiad.client.deadline import deadline_in
 from naiad.client.protocol import ClientProtocol
 from naiad.client.region_pool import RegionPool
 from naiad.errors import NaiadError
@@ -41,11 +41,11 @@ def unregister_left(address: ServerAddress, protocol: ClientProtocol, names: Ite
     left = list(names)
     if not left:
         return
-    deadline_s = monotonic() + _LAST_WORDS_S
+    deadline = deadline_in(_LAST_WORDS_S)
     with suppress(NaiadError, OSError):
-        connection = BlockingConnection(address, protocol.exchange(), deadline_s, _LAST_WORDS_S)
+        connection = BlockingConnection(address, protocol.exchange(), deadline)
         try:
             for name in left:
-                connection.exchange(protocol.plain(questions.unregister_region(name)), deadline_s, _LAST_WORDS_S)
+                connection.exchange(protocol.plain(questions.unregister_region(name)), deadline)
         finally:
             connection.close()

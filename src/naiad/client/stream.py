@@ -6,15 +6,16 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
 from math import inf
-from time import monotonic
 from typing import Final, cast
 
 from naiad.client.address import ServerAddress
+from naiad.client.deadline import Deadline
 from naiad.client.protocol import ClientExchange, Parts, ServerResponse
 from naiad.errors import NaiadError
 
 _BUFFER_BYTES: Final = 1 << 16
 _MAX_UNTAKEN: Final = 64
+_NEVER: Final = Deadline(inf, inf)
 
 
 class AsyncConnection(asyncio.BufferedProtocol):
@@ -35,8 +36,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._arrived: asyncio.Event | None = None
         # One timer for all requests of the connection: it is due no later than the deadline of the present one.
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_s = self._deadline_s = inf
-        self._timeout_s = 0.0
+        self._timer_s = inf
+        self._deadline = _NEVER
         # asyncio would allocate 256 KiB for each read, which costs more than the rest of it.
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self.is_used = False
@@ -100,12 +101,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     # Calls
 
-    async def exchange(self, request: Parts, deadline_s: float, timeout_s: float) -> ServerResponse:
+    async def exchange(self, request: Parts, deadline: Deadline) -> ServerResponse:
         """Send a request and wait for its response.
 
         Args:
-            deadline_s: the monotonic time until which the response has to be there.
-            timeout_s: the time that the caller gave, for the error.
+            deadline: until when the response has to be there.
 
         Raises:
             ConnectionFailedError: the connection ended before it.
@@ -114,8 +114,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if self._transport is None or not self.is_open:
             raise self._address.unreachable(None, was_sent=False)
         loop = asyncio.get_running_loop()
-        self._deadline_s, self._timeout_s = deadline_s, timeout_s
-        if deadline_s < self._timer_s:
+        self._deadline = deadline
+        if deadline.at_s < self._timer_s:
             self._watch(loop)
         self._done = loop.create_future()
         try:
@@ -133,18 +133,18 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """Set the timer to the deadline."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_s = self._deadline_s
-        self._timer = loop.call_later(max(0.0, self._timer_s - monotonic()), self._is_due, loop)
+        self._timer_s = self._deadline.at_s
+        self._timer = loop.call_later(max(0.0, self._deadline.left_s), self._is_due, loop)
 
     def _is_due(self, loop: asyncio.AbstractEventLoop) -> None:
         """End the present request if it is too late. Most often it has begun after the timer, and ends later."""
         self._timer, self._timer_s = None, inf
-        if self._done is None or self._deadline_s == inf:
+        if self._done is None or self._deadline is _NEVER:
             return
-        if monotonic() < self._deadline_s:
+        if self._deadline.left_s > 0:
             self._watch(loop)
         else:
-            self._fail(self._address.too_late(self._timeout_s))
+            self._fail(self._address.too_late(self._deadline.timeout_s))
 
     async def stream(self, request: Parts) -> AsyncGenerator[bytes, None]:
         """Send a request and yield the messages of its response.
@@ -157,7 +157,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             raise self._address.unreachable(None, was_sent=False)
         done = self._done = asyncio.get_running_loop().create_future()
         arrived = self._arrived = asyncio.Event()
-        self._deadline_s = inf
+        self._deadline = _NEVER
         try:
             self._exchange.begin(request)
             self._send(self._exchange.outgoing())

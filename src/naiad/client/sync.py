@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from weakref import finalize
@@ -15,6 +14,7 @@ from weakref import finalize
 from naiad.client import questions
 from naiad.client.address import read_address
 from naiad.client.connection import BlockingConnection, IdleConnections
+from naiad.client.deadline import Deadline, deadline_in
 from naiad.client.encode import InferOptions
 from naiad.client.errors import ConnectionFailedError, ResponseError
 from naiad.client.opening import open_protocol
@@ -71,7 +71,7 @@ class Client:
     def close(self) -> None:
         """Unregister all shared memory, and close the connections that carry no request."""
         if self._regions is not None:
-            self._unregister(self._regions.close(), monotonic() + self._timeout_s)
+            self._unregister(self._regions.close(), deadline_in(self._timeout_s))
         self._idle.close()
 
     def __enter__(self) -> Self:
@@ -93,6 +93,7 @@ class Client:
         outputs: Sequence[str] = (),
         request_id: str = "",
         parameters: Mapping[str, Any] = _NO_PARAMETERS,
+        headers: Mapping[str, str] = _NO_PARAMETERS,
         timeout_s: float | None = None,
     ) -> InferResult:
         """Send an inference request and wait for its response.
@@ -105,26 +106,24 @@ class Client:
             outputs: the wanted outputs; empty for all.
             request_id: for the log of the server, and in the response.
             parameters: of the request, such as ``sequence_id``, ``priority`` or the model's own.
+            headers: of this request, beside the client's.
             timeout_s: in place of the client's.
 
         Raises:
             ResponseError: the server or the model refused the request.
             ConnectionFailedError: the server could not be reached, or ended the connection.
             DeadlineExceededError: the time has passed.
-            InvalidArgumentError: an input is no tensor of the protocol.
+            InvalidArgumentError: an input is no tensor of the protocol, or a header is none.
         """
-        timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        deadline_s = monotonic() + timeout_s
-        options = InferOptions(str(version), tuple(outputs), request_id, parameters)
-        datatypes = self._datatypes_of(model, options.version) if questions.has_lists(inputs) else {}
+        deadline = deadline_in(self._timeout_s if timeout_s is None else timeout_s)
+        options = InferOptions(str(version), tuple(outputs), request_id, parameters, headers)
+        datatypes = self._datatypes_of(model, options.version, deadline) if questions.has_lists(inputs) else {}
         repeatable = questions.is_repeatable(parameters)
         if self._regions is not None:
-            once = partial(
-                self._infer_once, self._regions, model, inputs, options, datatypes, deadline_s, timeout_s, repeatable
-            )
-            return self._attempts(once, deadline_s, repeatable=repeatable)
+            once = partial(self._infer_once, self._regions, model, inputs, options, datatypes, deadline, repeatable)
+            return self._attempts(once, deadline, repeatable=repeatable)
         request = self._protocol.infer(model, inputs, options, datatypes)
-        return self._call(request, deadline_s, timeout_s, repeatable=repeatable).result()
+        return self._call(request, deadline, repeatable=repeatable).result()
 
     def stream(
         self,
@@ -135,6 +134,7 @@ class Client:
         outputs: Sequence[str] = (),
         request_id: str = "",
         parameters: Mapping[str, Any] = _NO_PARAMETERS,
+        headers: Mapping[str, str] = _NO_PARAMETERS,
         timeout_s: float | None = None,
     ) -> Iterator[InferResult]:
         """Send an inference request over gRPC and yield its responses, any number of them; arguments as ``infer``.
@@ -151,11 +151,11 @@ class Client:
         from naiad.client.grpc_messages import stream_result
 
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        options = InferOptions(str(version), tuple(outputs), request_id, parameters)
-        datatypes = self._datatypes_of(model, options.version) if questions.has_lists(inputs) else {}
+        deadline = deadline_in(timeout_s)
+        options = InferOptions(str(version), tuple(outputs), request_id, parameters, headers)
+        datatypes = self._datatypes_of(model, options.version, deadline) if questions.has_lists(inputs) else {}
         request = self._protocol.stream(model, inputs, options, datatypes)
-        deadline_s = monotonic() + timeout_s
-        connection = BlockingConnection(self._address, self._protocol.exchange(), deadline_s, timeout_s)
+        connection = BlockingConnection(self._address, self._protocol.exchange(), deadline)
         messages = connection.stream(request, timeout_s)
         try:
             for message in messages:
@@ -166,10 +166,12 @@ class Client:
             # Every stream has a new connection, so one is enough to keep.
             self._idle.keep(connection, most=1)
 
-    def _datatypes_of(self, model: str, version: str) -> dict[str, DataType]:
+    def _datatypes_of(self, model: str, version: str, deadline: Deadline) -> dict[str, DataType]:
         found = self._datatypes.get((model, version))
         if found is None:
-            found = self._datatypes[model, version] = questions.input_datatypes(self.metadata(model, version))
+            question = questions.metadata(model, version)
+            found = questions.input_datatypes(self._plain(question, deadline).read(question))
+            self._datatypes[model, version] = found
         return found
 
     # Questions
@@ -246,22 +248,22 @@ class Client:
     def _json(self, question: PlainRequest) -> Any:
         return self._plain(question).read(question)
 
-    def _plain(self, question: PlainRequest) -> ServerResponse:
-        deadline_s = monotonic() + self._timeout_s
+    def _plain(self, question: PlainRequest, deadline: Deadline | None = None) -> ServerResponse:
         request = self._protocol.plain(question)
-        return self._call(request, deadline_s, self._timeout_s, repeatable=question.method == "GET")
+        limit = deadline_in(self._timeout_s) if deadline is None else deadline
+        return self._call(request, limit, repeatable=question.method == "GET")
 
     # Calls
 
-    def _call(self, request: Parts, deadline_s: float, timeout_s: float, *, repeatable: bool) -> ServerResponse:
+    def _call(self, request: Parts, deadline: Deadline, *, repeatable: bool) -> ServerResponse:
         """Send a request, again where that may help."""
 
         def once() -> ServerResponse:
-            return self._exchange(request, deadline_s, timeout_s, repeatable).checked()
+            return self._exchange(request, deadline, repeatable).checked()
 
-        return self._attempts(once, deadline_s, repeatable=repeatable)
+        return self._attempts(once, deadline, repeatable=repeatable)
 
-    def _attempts(self, once: Callable[[], Result], deadline_s: float, *, repeatable: bool) -> Result:
+    def _attempts(self, once: Callable[[], Result], deadline: Deadline, *, repeatable: bool) -> Result:
         self._budget.requested()
         attempt = 1
         while True:
@@ -271,19 +273,19 @@ class Client:
                 if not self._budget.take(attempt, error, repeatable=repeatable):
                     raise
                 pause_s = self._budget.policy.pause_s(attempt, error)
-                if monotonic() + pause_s >= deadline_s:
+                if pause_s >= deadline.left_s:
                     raise
             attempt += 1
             time.sleep(pause_s)
 
-    def _exchange(self, request: Parts, deadline_s: float, timeout_s: float, repeatable: bool) -> ServerResponse:
+    def _exchange(self, request: Parts, deadline: Deadline, repeatable: bool) -> ServerResponse:
         while True:
             connection = self._idle.take()
             if connection is None:
-                connection = BlockingConnection(self._address, self._protocol.exchange(), deadline_s, timeout_s)
+                connection = BlockingConnection(self._address, self._protocol.exchange(), deadline)
             was_used = connection.is_used
             try:
-                response = connection.exchange(request, deadline_s, timeout_s)
+                response = connection.exchange(request, deadline)
             except ConnectionFailedError as error:
                 # The server has closed it since its last request: that is no failure, and all idle ones may be like it.
                 if not was_used or (error.was_sent and not repeatable):
@@ -301,17 +303,16 @@ class Client:
         inputs: Mapping[str, Any],
         options: InferOptions,
         datatypes: Mapping[str, DataType],
-        deadline_s: float,
-        timeout_s: float,
+        deadline: Deadline,
         repeatable: bool,
     ) -> InferResult:
         """Send a request whose large tensors lie in a region; without one where there is none."""
         placed = regions.placed(model, inputs, options, repeatable=repeatable)
-        if placed is not None and self._register(regions, placed, deadline_s, timeout_s):
+        if placed is not None and self._register(regions, placed, deadline):
             try:
                 with placed:
                     request = self._protocol.infer(model, inputs, options, datatypes, placed)
-                    response = self._exchange(request, deadline_s, timeout_s, repeatable=False)
+                    response = self._exchange(request, deadline, repeatable=False)
                     result = response.checked().result(placed)
             except NaiadError as error:
                 if not regions.may_send(error, model, options, repeatable=repeatable):
@@ -320,19 +321,19 @@ class Client:
                 regions.note(model, inputs, options, result)
                 return result
         request = self._protocol.infer(model, inputs, options, datatypes)
-        result = self._exchange(request, deadline_s, timeout_s, repeatable).checked().result()
+        result = self._exchange(request, deadline, repeatable).checked().result()
         regions.note(model, inputs, options, result)
         return result
 
-    def _register(self, regions: RegionPool, placed: PlacedTensors, deadline_s: float, timeout_s: float) -> bool:
+    def _register(self, regions: RegionPool, placed: PlacedTensors, deadline: Deadline) -> bool:
         """Let the server know a region; whether it does."""
         region = placed.region
         try:
-            self._unregister(regions.take_discarded(), deadline_s)
+            self._unregister(regions.take_discarded(), deadline)
             if region.is_registered:
                 return True
             question = questions.register_region(region.name, region.key, region.byte_size)
-            self._exchange(self._protocol.plain(question), deadline_s, timeout_s, repeatable=True).checked()
+            self._exchange(self._protocol.plain(question), deadline, repeatable=True).checked()
         except NaiadError as error:
             regions.refused(placed, error)
             return False
@@ -342,19 +343,19 @@ class Client:
         finally:
             region.unlink()
         if regions.registered(region):
-            self._unregister_left_behind(deadline_s, timeout_s)
+            self._unregister_left_behind(deadline)
         return True
 
-    def _unregister_left_behind(self, deadline_s: float, timeout_s: float) -> None:
+    def _unregister_left_behind(self, deadline: Deadline) -> None:
         request = self._protocol.plain(questions.REGIONS)
         with suppress(NaiadError):
-            response = self._exchange(request, deadline_s, timeout_s, repeatable=True).checked()
+            response = self._exchange(request, deadline, repeatable=True).checked()
             names = questions.region_names(response.read(questions.REGIONS))
-            self._unregister(left_behind(names), deadline_s)
+            self._unregister(left_behind(names), deadline)
 
-    def _unregister(self, names: Iterable[str], deadline_s: float) -> None:
+    def _unregister(self, names: Iterable[str], deadline: Deadline) -> None:
         # A server that is gone has no regions either.
         with suppress(NaiadError):
             for name in names:
                 request = self._protocol.plain(questions.unregister_region(name))
-                self._exchange(request, deadline_s, self._timeout_s, repeatable=True).checked()
+                self._exchange(request, deadline, repeatable=True).checked()

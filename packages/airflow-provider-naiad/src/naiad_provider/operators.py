@@ -88,7 +88,12 @@ class NaiadCanaryOperator(BaseOperator):  # type: ignore[misc]
             stable = deploy_canary(client, wanted, percent)
         self._canary = (version, stable)
         self.log.info("version %d of '%s' has %d %% of the requests of %d", version, self.model, percent, stable)
-        page, until = hook.metrics(), time.time() + float(self.watch_s)
+        try:
+            page = hook.metrics()
+        except OSError as error:
+            reason = f"the metrics cannot be read: {error}"
+            return self.decide(context, {"reason": reason, "version": version, "stable": stable})
+        until = time.time() + float(self.watch_s)
         if self.deferrable:
             trigger = CanaryTrigger(
                 self.naiad_conn_id,

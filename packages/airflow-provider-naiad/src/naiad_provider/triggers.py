@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from naiad.client.mlflow import withdraw
 from naiad_provider.hook import NaiadHook
 from naiad_provider.watch import CanaryWatch, Verdict
+
+# Airflow gives it 30 s.
+_KILL_S: Final = 25.0
 
 
 class CanaryTrigger(BaseTrigger):  # type: ignore[misc]
@@ -29,7 +33,7 @@ class CanaryTrigger(BaseTrigger):  # type: ignore[misc]
         page: str,
     ) -> None:
         super().__init__()
-        self._arguments = {
+        self._arguments: dict[str, Any] = {
             "naiad_conn_id": naiad_conn_id,
             "model": model,
             "version": version,
@@ -59,6 +63,15 @@ class CanaryTrigger(BaseTrigger):  # type: ignore[misc]
                 yield TriggerEvent({"reason": verdict.reason, **versions})
                 return
             await asyncio.sleep(min(self._poll_s, max(0.0, self._until - time.time())))
+
+    async def on_kill(self) -> None:
+        """Give the requests back when a user stops the deferred task; Airflow calls this from 3.3 on."""
+        await asyncio.to_thread(self._withdraw)
+
+    def _withdraw(self) -> None:
+        model, version, stable = (self._arguments[name] for name in ("model", "version", "stable"))
+        with self._hook.client(timeout_s=_KILL_S) as client:
+            withdraw(client, model, version, stable)
 
 
 class ModelReadyTrigger(BaseTrigger):  # type: ignore[misc]

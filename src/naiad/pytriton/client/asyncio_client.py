@@ -6,12 +6,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
-from naiad.bounded_dict import BoundedDict
 from naiad.client.aio import AsyncClient
 from naiad.client.retries import RetryPolicy
-from naiad.pytriton.client.base import Array, BaseModelClient, Values, check_arguments
+from naiad.pytriton.client.base import Array, BaseModelClient, Values, check_arguments, texts
 from naiad.pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientInferenceServerError,
@@ -20,8 +19,6 @@ from naiad.pytriton.client.exceptions import (
 from naiad.pytriton.client.waiting import async_wait_for_model
 from naiad.pytriton.model_config.parser import ModelConfigParser
 from naiad.pytriton.model_config.triton_model_config import TritonModelConfig
-
-_MAX_CLIENTS: Final = 16
 
 
 class AsyncioModelClient(BaseModelClient):
@@ -47,10 +44,7 @@ class AsyncioModelClient(BaseModelClient):
     async def close(self) -> None:
         """Close the connections."""
         self._closed = True
-        clients = list(self._clients.values())
-        self._clients.clear()
-        for client in clients:
-            await client.close()
+        await self._connections.close()
 
     async def wait_for_model(self, timeout_s: float) -> None:
         """Wait until the server and the model are ready.
@@ -100,12 +94,13 @@ class AsyncioModelClient(BaseModelClient):
             )
         arrays = self._request(config, inputs, sample)
         with self._errors():
-            result = await self._client(headers).infer(
+            result = await self._client().infer(
                 self._model_name,
                 arrays,
                 version=self._model_version or "",
                 request_id=self._next_request_id,
                 parameters=parameters or {},
+                headers=texts(headers),
                 timeout_s=self._inference_timeout_s,
             )
         return self._outputs(config, result, sample)
@@ -119,25 +114,18 @@ class AsyncioModelClient(BaseModelClient):
         return config
 
     def _handle_lazy_init(self) -> None:
-        # One for each set of headers.
-        self._clients: dict[tuple[tuple[str, str], ...], AsyncClient] = BoundedDict(_MAX_CLIENTS)
+        with self._errors():
+            self._connections = AsyncClient(
+                self._url,
+                headers=self._headers,
+                timeout_s=min(self._init_timeout_s, self._inference_timeout_s),
+                retries=RetryPolicy(attempts=1),
+            )
 
-    def _client(self, headers: Values | None = None) -> AsyncClient:
+    def _client(self) -> AsyncClient:
         if self._closed:
             raise PyTritonClientClosedError("AsyncioModelClient is closed")
-        wanted = self._all_headers(headers)
-        key = tuple(sorted(wanted.items()))
-        found = self._clients.get(key)
-        if found is None:
-            with self._errors():
-                found = AsyncClient(
-                    self._url,
-                    headers=wanted,
-                    timeout_s=min(self._init_timeout_s, self._inference_timeout_s),
-                    retries=RetryPolicy(attempts=1),
-                )
-            self._clients[key] = found
-        return found
+        return self._connections
 
 
 class AsyncioDecoupledModelClient(AsyncioModelClient):
@@ -145,11 +133,6 @@ class AsyncioDecoupledModelClient(AsyncioModelClient):
 
     ``infer_sample`` and ``infer_batch`` are asynchronous generators of outputs.
     """
-
-    def _handle_lazy_init(self) -> None:
-        if self._triton_url.scheme == "http":
-            raise PyTritonClientValueError("AsyncioDecoupledModelClient is only supported for grpc protocol")
-        super()._handle_lazy_init()
 
     async def infer_sample(  # type: ignore[override]
         self, *inputs: Array, parameters: Values | None = None, headers: Values | None = None, **named_inputs: Array
@@ -176,16 +159,19 @@ class AsyncioDecoupledModelClient(AsyncioModelClient):
         headers: Values | None,
         sample: bool,
     ) -> AsyncGenerator[dict[str, Array], None]:
+        if self._triton_url.scheme == "http":
+            raise PyTritonClientValueError("AsyncioDecoupledModelClient is only supported for grpc protocol")
         config = await self._ready_config()
         if not config.decoupled:
             raise PyTritonClientInferenceServerError("Model config is coupled. Use AsyncioModelClient instead.")
         arrays = self._request(config, inputs, sample)
-        responses = self._client(headers).stream(
+        responses = self._client().stream(
             self._model_name,
             arrays,
             version=self._model_version or "",
             request_id=self._next_request_id,
             parameters=parameters or {},
+            headers=texts(headers),
             timeout_s=self._inference_timeout_s,
         )
         with self._errors():

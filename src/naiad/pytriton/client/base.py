@@ -94,9 +94,6 @@ class BaseModelClient:
 
     # Requests
 
-    def _all_headers(self, headers: Values | None) -> dict[str, str]:
-        return self._headers | {name: str(value) for name, value in (headers or {}).items()}
-
     def _request(
         self, config: TritonModelConfig, inputs: tuple[Any, ...] | dict[str, Any], sample: bool
     ) -> dict[str, Array]:
@@ -149,6 +146,11 @@ def check_arguments(
     for given in (parameters, headers):
         _check_values(given)
     return inputs or named_inputs
+
+
+def texts(headers: Values | None) -> dict[str, str]:
+    """Headers of a call with their values as they are sent."""
+    return {name: str(value) for name, value in (headers or {}).items()}
 
 
 def _check_values(given: Any) -> None:

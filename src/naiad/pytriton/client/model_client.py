@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Generator, Iterator
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
-from naiad.bounded_dict import BoundedDict
 from naiad.client.retries import RetryPolicy
 from naiad.client.sync import Client
-from naiad.pytriton.client.base import Array, BaseModelClient, Values, check_arguments
+from naiad.pytriton.client.base import Array, BaseModelClient, Values, check_arguments, texts
 from naiad.pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientInferenceServerError,
@@ -20,8 +18,6 @@ from naiad.pytriton.client.exceptions import (
 from naiad.pytriton.client.waiting import wait_for_model, wait_for_server
 from naiad.pytriton.model_config.parser import ModelConfigParser
 from naiad.pytriton.model_config.triton_model_config import TritonModelConfig
-
-_MAX_CLIENTS: Final = 16
 
 
 class ModelClient(BaseModelClient):
@@ -38,11 +34,7 @@ class ModelClient(BaseModelClient):
     def close(self) -> None:
         """Close the connections."""
         self._closed = True
-        with self._lock:
-            clients = list(self._clients.values())
-            self._clients.clear()
-        for client in clients:
-            client.close()
+        self._connections.close()
 
     # The model
 
@@ -135,12 +127,13 @@ class ModelClient(BaseModelClient):
             raise PyTritonClientInferenceServerError("Model config is decoupled. Use DecoupledModelClient instead.")
         arrays = self._request(config, inputs, sample)
         with self._errors():
-            result = self._client(headers).infer(
+            result = self._client().infer(
                 self._model_name,
                 arrays,
                 version=self._model_version or "",
                 request_id=self._next_request_id,
                 parameters=parameters or {},
+                headers=texts(headers),
                 timeout_s=self._inference_timeout_s,
             )
         return self._outputs(config, result, sample)
@@ -156,29 +149,20 @@ class ModelClient(BaseModelClient):
     # Connections
 
     def _handle_lazy_init(self) -> None:
-        self._lock = threading.Lock()
-        # One for each set of headers.
-        self._clients: dict[tuple[tuple[str, str], ...], Client] = BoundedDict(_MAX_CLIENTS)
+        with self._errors():
+            self._connections = Client(
+                self._url,
+                headers=self._headers,
+                timeout_s=min(self._init_timeout_s, self._inference_timeout_s),
+                retries=RetryPolicy(attempts=1),
+            )
         if not self._lazy_init:
             self._ready_config()
 
-    def _client(self, headers: Values | None = None) -> Client:
+    def _client(self) -> Client:
         if self._closed:
             raise PyTritonClientClosedError("ModelClient is closed")
-        wanted = self._all_headers(headers)
-        key = tuple(sorted(wanted.items()))
-        with self._lock:
-            found = self._clients.get(key)
-            if found is None:
-                with self._errors():
-                    found = Client(
-                        self._url,
-                        headers=wanted,
-                        timeout_s=min(self._init_timeout_s, self._inference_timeout_s),
-                        retries=RetryPolicy(attempts=1),
-                    )
-                self._clients[key] = found
-        return found
+        return self._connections
 
 
 class DecoupledModelClient(ModelClient):
@@ -203,7 +187,7 @@ class DecoupledModelClient(ModelClient):
         if not config.decoupled:
             raise PyTritonClientInferenceServerError("Model config is coupled. Use ModelClient instead.")
         arrays = self._request(config, inputs, sample)
-        return self._stream(config, self._client(headers), arrays, parameters, sample)
+        return self._stream(config, self._client(), arrays, parameters, headers, sample)
 
     def _stream(
         self,
@@ -211,6 +195,7 @@ class DecoupledModelClient(ModelClient):
         client: Client,
         arrays: dict[str, Array],
         parameters: Values | None,
+        headers: Values | None,
         sample: bool,
     ) -> Generator[dict[str, Array], None, None]:
         with self._errors():
@@ -220,6 +205,7 @@ class DecoupledModelClient(ModelClient):
                 version=self._model_version or "",
                 request_id=self._next_request_id,
                 parameters=parameters or {},
+                headers=texts(headers),
                 timeout_s=self._inference_timeout_s,
             ):
                 yield self._outputs(config, result, sample)

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Final
 
-from naiad.client.aio import AsyncClient
 from naiad.client.sync import Client
 from naiad.errors import NaiadError
 from naiad.pytriton.client.exceptions import PyTritonClientTimeoutError
+from naiad.pytriton.client.tritonclient_view import AsyncQuestions, Questions
 from naiad.pytriton.client.url import TritonUrl
 
 LATEST_MODEL_VERSION: Final = "<latest>"
@@ -25,7 +25,7 @@ def wait_for_ready(url: TritonUrl, timeout_s: float) -> None:
         wait_for_server(client, timeout_s)
 
 
-def wait_for_server(client: Client, timeout_s: float) -> None:
+def wait_for_server(client: Questions, timeout_s: float) -> None:
     """Wait until the server is ready.
 
     Raises:
@@ -34,23 +34,27 @@ def wait_for_server(client: Client, timeout_s: float) -> None:
     _wait(lambda: client.ready() and client.live(), monotonic() + timeout_s, _SERVER)
 
 
-def wait_for_model(client: Client, model: str, version: str | None, timeout_s: float) -> None:
+def wait_for_model(client: Questions, model: str, version: str | None, timeout_s: float) -> None:
     """Wait until the server and a model are ready; errors as ``wait_for_server``."""
     deadline_s = monotonic() + timeout_s
     _wait(lambda: client.ready() and client.live(), deadline_s, _SERVER)
     _wait(lambda: client.model_ready(model, version or ""), deadline_s, _what(model, version))
 
 
-async def async_wait_for_server(client: AsyncClient, timeout_s: float) -> None:
+async def async_wait_for_server(client: AsyncQuestions, timeout_s: float) -> None:
     """Wait until the server is ready; errors as ``wait_for_server``."""
-    await _async_wait(client.ready, monotonic() + timeout_s, _SERVER)
+    await _async_wait(lambda: _serves(client), monotonic() + timeout_s, _SERVER)
 
 
-async def async_wait_for_model(client: AsyncClient, model: str, version: str | None, timeout_s: float) -> None:
+async def async_wait_for_model(client: AsyncQuestions, model: str, version: str | None, timeout_s: float) -> None:
     """Wait until the server and a model are ready; errors as ``wait_for_model``."""
     deadline_s = monotonic() + timeout_s
-    await _async_wait(client.ready, deadline_s, _SERVER)
+    await _async_wait(lambda: _serves(client), deadline_s, _SERVER)
     await _async_wait(lambda: client.model_ready(model, version or ""), deadline_s, _what(model, version))
+
+
+async def _serves(client: AsyncQuestions) -> bool:
+    return await client.ready() and await client.live()
 
 
 _SERVER: Final = "server"
@@ -88,7 +92,7 @@ async def _async_wait(is_ready: Callable[[], Awaitable[bool]], deadline_s: float
             pass
         left_s = deadline_s - monotonic()
         if left_s <= 0:
-            raise _late(what)
+            raise PyTritonClientTimeoutError(f"Timeout while waiting for {what} to be ready.")
         await asyncio.sleep(min(pause_s, left_s))
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 

@@ -1,0 +1,117 @@
+"""Clients of tritonclient under the names that the waits here use, which are those of ``naiad.client``."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+
+class Questions(Protocol):
+    """What waits ask a server: ``naiad.client.Client``, or a view of tritonclient's."""
+
+    def live(self) -> bool:
+        """Whether the server runs."""
+
+    def ready(self) -> bool:
+        """Whether the server can serve requests."""
+
+    def model_ready(self, model: str, version: str = "") -> bool:
+        """Whether a model can serve requests."""
+
+    def config(self, model: str, version: str = "") -> dict[str, Any]:
+        """The configuration of a model."""
+
+    def index(self) -> list[dict[str, str]]:
+        """The models of the repositories, each with its state."""
+
+
+class AsyncQuestions(Protocol):
+    """What waits ask in an event loop: ``naiad.client.AsyncClient``, or a view of tritonclient's."""
+
+    async def live(self) -> bool:
+        """As ``Questions.live``."""
+
+    async def ready(self) -> bool:
+        """As ``Questions.ready``."""
+
+    async def model_ready(self, model: str, version: str = "") -> bool:
+        """As ``Questions.model_ready``."""
+
+    async def config(self, model: str, version: str = "") -> dict[str, Any]:
+        """As ``Questions.config``."""
+
+
+def questions_of(client: Any) -> Questions:
+    """The client itself, or a view of tritonclient's ``InferenceServerClient`` over HTTP or gRPC."""
+    found: Questions = _View(client) if hasattr(client, "is_server_ready") else client
+    return found
+
+
+def async_questions_of(client: Any) -> AsyncQuestions:
+    """As ``questions_of``, for the clients in the modules ``aio``."""
+    found: AsyncQuestions = _AsyncView(client) if hasattr(client, "is_server_ready") else client
+    return found
+
+
+class _View:
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def live(self) -> bool:
+        return _agrees(self._client.is_server_live)
+
+    def ready(self) -> bool:
+        return _agrees(self._client.is_server_ready)
+
+    def model_ready(self, model: str, version: str = "") -> bool:
+        return _agrees(lambda: self._client.is_model_ready(model, version))
+
+    def config(self, model: str, version: str = "") -> dict[str, Any]:
+        return _config(self._client.get_model_config(model, version))
+
+    def index(self) -> list[dict[str, str]]:
+        found = self._client.get_model_repository_index()
+        if isinstance(found, list):
+            return found
+        return [{"name": row.name, "version": row.version, "state": row.state} for row in found.models]
+
+
+class _AsyncView:
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    async def live(self) -> bool:
+        return await _agrees_later(self._client.is_server_live)
+
+    async def ready(self) -> bool:
+        return await _agrees_later(self._client.is_server_ready)
+
+    async def model_ready(self, model: str, version: str = "") -> bool:
+        return await _agrees_later(lambda: self._client.is_model_ready(model, version))
+
+    async def config(self, model: str, version: str = "") -> dict[str, Any]:
+        return _config(await self._client.get_model_config(model, version))
+
+
+def _config(found: Any) -> dict[str, Any]:
+    """Over HTTP an object as it is, over gRPC a message."""
+    if isinstance(found, dict):
+        return found
+    from google.protobuf.json_format import MessageToDict
+
+    return dict(MessageToDict(found.config, preserving_proto_field_name=True))
+
+
+def _agrees(question: Callable[[], Any]) -> bool:
+    try:
+        return bool(question())
+    # A server that is not there is an error of sockets, of gevent or of grpcio.
+    except Exception:
+        return False
+
+
+async def _agrees_later(question: Callable[[], Awaitable[Any]]) -> bool:
+    try:
+        return bool(await question())
+    except Exception:
+        return False
