@@ -12,7 +12,7 @@ import numpy as np
 from naiad.backends.shared.completion import complete
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.backends.shared.signature import ModelTensor, check_signature
-from naiad.backends.torch.aoti import load_package, package_signature, shape_guard
+from naiad.backends.torch.aoti import load_package, load_runner, package_signature, shape_guard
 from naiad.backends.torch.archive import FileKind, check_file, ends_on_bad_index, kind_of
 from naiad.backends.torch.compile_cache import compiled_from, compiler, default_cache
 from naiad.backends.torch.exported import ExportedProgram, load_exported
@@ -145,7 +145,7 @@ class FlatModel(TorchModel):
 
     def _load(self, device: str | None) -> Any:
         if self._package is not None:
-            return load_package(self._context.model, self._package, device, self._runs_at_once).boxed_run
+            return load_runner(self._context.model, self._package, device, self._runs_at_once)
         # One that no other instance runs, since runs may change its buffers.
         exported, self._unused = self._unused, None
         return (exported or load_exported(self._context.model, self._context.model_path)).runner()
