@@ -27,7 +27,7 @@ _CATEGORICAL: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class TreeLevel:
     """The nodes of all trees in one level, tree by tree: what is compared with what."""
 
     features: Array
@@ -46,7 +46,7 @@ class PaddedTrees:
         dtype: of the elements that are compared.
     """
 
-    levels: tuple[Level, ...]
+    levels: tuple[TreeLevel, ...]
     leaf_places: Array
     trees: int
     goes_right: np.ufunc
@@ -130,7 +130,7 @@ def _levels(field: dict[str, Array]) -> list[Array] | None:
     return levels
 
 
-def _level(fields: list[dict[str, Array]], made: list[list[Array]], number: int, dtype: Any) -> Level:
+def _level(fields: list[dict[str, Array]], made: list[list[Array]], number: int, dtype: Any) -> TreeLevel:
     features, thresholds = [], []
     for field, levels in zip(fields, made, strict=True):
         nodes = levels[number] if number < len(levels) else _spread(levels[-1], number)
@@ -138,7 +138,7 @@ def _level(fields: list[dict[str, Array]], made: list[list[Array]], number: int,
         features.append(np.where(is_leaf, 0, field["split_index"][nodes]))
         # Either child of a leaf is the leaf itself.
         thresholds.append(np.where(is_leaf, 0, field["threshold"][nodes]))
-    return Level(np.concatenate(features).astype(np.intp), np.concatenate(thresholds).astype(dtype))
+    return TreeLevel(np.concatenate(features).astype(np.intp), np.concatenate(thresholds).astype(dtype))
 
 
 def _spread(leaves: Array, depth: int) -> Array:
