@@ -364,9 +364,7 @@ def test_waits_on_clients_of_the_field(triton: Triton) -> None:
     for library, address in ((tritonclient.http, triton.http_url), (tritonclient.grpc, triton.grpc_url)):
         client = library.InferenceServerClient(address)
         assert get_model_config(client, "AddSub", timeout_s=30).max_batch_size == 8
-        with pytest.raises(
-            PyTritonClientTimeoutError, match="Waiting for model absent/<latest> to be ready timed out"
-        ):
+        with pytest.raises(PyTritonClientTimeoutError, match="Waiting for model absent/<latest> to be ready timed out"):
             wait_for_model_ready(client, "absent", timeout_s=0.1)
         client.close()
 

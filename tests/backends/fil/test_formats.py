@@ -89,6 +89,42 @@ def test_missing_values_go_where_the_library_sends_them(tmp_path: Path) -> None:
     assert_equal(answer(tmp_path / "model.txt", tensors(FEATURES), rows), other.predict(rows))
 
 
+def on_thresholds(file: Path) -> np.ndarray[Any, Any]:
+    """A row for each split of a forest, with its threshold where it looks."""
+    load = treelite.frontend.load_xgboost_model if file.suffix == ".json" else treelite.frontend.load_lightgbm_model
+    forest = load(file)
+    rows = []
+    for number in range(forest.num_tree):
+        tree = forest.get_tree_accessor(number)
+        inner = tree.get_field("cleft") >= 0
+        places, thresholds = (tree.get_field(name)[inner] for name in ("split_index", "threshold"))
+        for place, threshold in zip(places, thresholds, strict=True):
+            rows.append(np.where(np.arange(FEATURES) == place, threshold, 0))
+    return np.array(rows, np.float32)
+
+
+def test_rows_that_are_equal_to_a_threshold_go_where_the_library_sends_them(tmp_path: Path) -> None:
+    """To the right in XGBoost, to the left in LightGBM."""
+    booster, other = xgboost_model("reg:squarederror", NUMBER), lightgbm_model("regression", NUMBER)
+    booster.save_model(tmp_path / "xgboost.json")
+    other.save_model(tmp_path / "model.txt")
+    for file, predict in (("xgboost.json", booster.inplace_predict), ("model.txt", other.predict)):
+        rows = on_thresholds(tmp_path / file)
+        assert_equal(answer(tmp_path / file, tensors(FEATURES), rows), predict(rows))
+
+
+@pytest.mark.parametrize("depth", [0, 1, 9, 14])
+def test_trees_of_any_depth(tmp_path: Path, depth: int) -> None:
+    """Above ten levels treelite finds the leaves."""
+    more = {"max_depth": depth or 1, "min_child_weight": 0, **({"gamma": 1e9} if depth == 0 else {})}
+    noise = np.random.default_rng(depth).standard_normal(len(ROWS))
+    booster = xgboost_model("reg:squarederror", noise, trees=12, **more)
+    booster.save_model(tmp_path / "xgboost.json")
+    for rows in (TESTED[:1], TESTED[:15], TESTED[:17], np.tile(TESTED, (60, 1))):
+        expected = booster.inplace_predict(rows)
+        assert_equal(answer(tmp_path / "xgboost.json", tensors(FEATURES, batch=4096), rows), expected)
+
+
 @pytest.mark.slow
 def test_the_legacy_format_of_xgboost(tmp_path: Path) -> None:
     file = tmp_path / "xgboost.model"

@@ -21,6 +21,8 @@ if shutil.which("g++") is None:
     pytest.skip("there is no C++ compiler, which AOTInductor needs", allow_module_level=True)
 
 from naiad.backend_api.backend import BackendContext  # noqa: E402
+from naiad.backends.torch.aoti import load_runner  # noqa: E402
+from naiad.backends.torch.compiled_code import CompiledCode  # noqa: E402
 from naiad.errors import InvalidArgumentError, ModelLoadError  # noqa: E402
 from naiad.testing import serving  # noqa: E402
 from support import torch_programs  # noqa: E402
@@ -152,6 +154,32 @@ def test_instances_run_at_once(compiled: Compiled, share: str) -> None:
         for thread in threads:
             thread.join(30)
     assert found == [True, True]
+
+
+def test_code_runs_without_the_interpreter_lock_if_its_file_is_all_it_needs(compiled: Compiled, tmp_path: Path) -> None:
+    run = load_runner("model", compiled.package, "cpu", 1)
+    assert isinstance(run, CompiledCode)
+    given = [torch.from_numpy(X), torch.from_numpy(Y)]
+    assert run(given)[0].tolist() == (X * 2 + Y).tolist() and given == []
+    with_more = tmp_path / "model.pt2"
+    with zipfile.ZipFile(compiled.package) as package, zipfile.ZipFile(with_more, "w") as other:
+        for name in package.namelist():
+            other.writestr(name, package.read(name))
+        (code,) = (name for name in package.namelist() if name.endswith(".so"))
+        other.writestr(code.replace(".so", ".txt"), b"something else that the code may need")
+    loader = load_runner("model", with_more, "cpu", 1)
+    assert not isinstance(loader, CompiledCode)
+    assert loader([torch.from_numpy(X), torch.from_numpy(Y)])[0].tolist() == (X * 2 + Y).tolist()
+
+
+def test_code_is_loaded_once_and_leaves_no_file(compiled: Compiled) -> None:
+    """The C library unloads no code with unique symbols, which this has, so each load would take memory anew."""
+    runners = [load_runner("model", compiled.package, "cpu", 1) for _ in range(3)]
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    mapped = [line.split(None, 5)[5] for line in maps if "naiad-code-" in line]
+    for run in runners:
+        assert run([torch.from_numpy(X), torch.from_numpy(Y)])[0].tolist() == (X * 2 + Y).tolist()
+    assert len(set(mapped)) == 1 and mapped[0].endswith("(deleted)")
 
 
 @pytest.mark.parametrize(("first", "second"), [("INPUT__0", "INPUT__1"), ("ARGS[0]", "ARGS[1]"), ("x", "y")])

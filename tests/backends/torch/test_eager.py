@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -96,6 +97,50 @@ def test_a_failing_run_says_why(tmp_path: Path) -> None:
         with pytest.raises(BackendError, match="torch: ValueError: too much"):
             instance.execute({"x": X * 10000}, ("y",))
         np.testing.assert_array_equal(instance.execute({"x": X}, ("y",))["y"], EXPECTED)
+
+
+PLAIN = SOURCE.replace("if x.sum() > 1000:", "if False:")
+COUNTS = PLAIN.replace(
+    "def forward(self, x):",
+    """    self.register_buffer("runs", torch.zeros(1), persistent=False)
+        self.calls = []
+
+    def forward(self, x):
+        self.calls.append(x)
+        self.runs += 1
+        return x[:, :3] + self.runs""",
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("dims: 4", "dims: 5", r"the inputs 'x' TYPE_FP32 \[-1,5\] .*takes no such inputs: torch: .*\(1x5 and 4x3\)"),
+        ("TYPE_FP32", "TYPE_INT32", "the inputs 'x' TYPE_INT32 .*takes no such inputs: torch: RuntimeError: "),
+        ("TYPE_FP32", "TYPE_FP64", "the inputs 'x' TYPE_FP64 .*takes no such inputs: torch: RuntimeError: "),
+        ("TYPE_FP32 dims: 3", "TYPE_INT32 dims: 3", r"says TYPE_INT32, the model has TYPE_FP32 \(float32\)"),
+    ],
+)
+def test_tensors_that_the_model_does_not_have_are_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
+    text = refusal(write(tmp_path, PLAIN), CONFIG.replace(old, new, 1))
+    assert re.search(words, text), text
+
+
+def test_other_dims_of_an_output_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    np.testing.assert_array_equal(answer(write(tmp_path, PLAIN), CONFIG.replace("dims: 3", "dims: 7")), EXPECTED)
+    assert "output 'y' has dims [7] in the configuration, and the model returns [3]; write dims: [ 3 ]" in caplog.text
+
+
+def test_a_trial_leaves_nothing_behind_in_the_model(tmp_path: Path) -> None:
+    found = answer(write(tmp_path, COUNTS))
+    np.testing.assert_array_equal(found, X[:, :3] + 1)
+
+
+def test_code_that_depends_on_the_data_is_not_tried(tmp_path: Path) -> None:
+    wrong = spec(CONFIG.replace("dims: 4", "dims: 5"))
+    words = "mat1 and mat2 shapes cannot be multiplied"
+    with running("pytorch", context(write(tmp_path)), wrong) as instance, pytest.raises(BackendError, match=words):
+        instance.execute({"x": np.zeros((1, 5), np.float32)}, ("y",))
 
 
 def test_the_class_is_named_where_there_are_several(tmp_path: Path) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 import zipfile
 from typing import TYPE_CHECKING, Any
 
 from naiad.backends.torch.archive import check_file
+from naiad.backends.torch.compiled_code import code_of
 from naiad.backends.torch.extracted import extracted_only_while_loading
 from naiad.backends.torch.flat_signature import FlatSignature, FlatTensor, input_places, places
 from naiad.errors import ModelLoadError, first_line
@@ -20,6 +22,8 @@ from naiad.errors import ModelLoadError, first_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+log = logging.getLogger("naiad")
 
 _INPUT = re.compile(r"auto (\w+) = std::move\(inputs\[(\d+)\]\);")
 _COUNT = re.compile(r"steal_from_raw_handles_to_raii_handles\(input_handles, (\d+)\)")
@@ -52,6 +56,26 @@ def load_package(model: str, path: Path, device: str | None, runs_at_once: int) 
             f"model '{model}': torch {torch.__version__} cannot load the package {path}: {first_line(error)}; copy it "
             f"again, or compile it again with torch {torch.__version__} on a machine like this one"
         ) from error
+
+
+def load_runner(model: str, path: Path, device: str | None, runs_at_once: int) -> Callable[[list[Any]], Sequence[Any]]:
+    """A function from the list of input tensors, which it empties, to the list of returned ones.
+
+    Arguments and errors as ``load_package``.
+    """
+    check_file(model, path)
+    _check_device(model, path, device)
+    if (device or made_for(model, path)).startswith("cpu"):
+        code = code_of(path, runs_at_once)
+        if code is not None:
+            return code
+        log.info(
+            "model '%s': %s runs through torch's own loader, beside which nothing else in the process can run; write "
+            "execution=process if it takes long",
+            *(model, path),
+        )
+    run: Callable[[list[Any]], Sequence[Any]] = load_package(model, path, device, runs_at_once).boxed_run
+    return run
 
 
 def made_for(model: str, path: Path) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import inspect
 import json
+import logging
 import re
 import sys
 from itertools import count
@@ -18,15 +20,18 @@ from naiad.backends.torch.model import LoadedModules, TorchModel
 from naiad.backends.torch.plan import call_plan, no_tensors
 from naiad.backends.torch.session import MemoryEffects
 from naiad.backends.torch.signature import Argument, ForwardSchema
+from naiad.backends.torch.trial import check_twice, shapes_only
 from naiad.errors import ModelLoadError, first_line
 from naiad.extras import how_to_install
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
     from naiad.backend_api.backend import BackendContext, Instance
     from naiad.config.spec import ModelSpec
+
+log = logging.getLogger("naiad")
 
 _CLASS: Final = "MODEL_CLASS"
 _COMPILE: Final = "COMPILE"
@@ -65,7 +70,8 @@ class EagerModel(TorchModel):
         self._compile = _compile_options(reader)
         self._find_class(reader.text(_CLASS))
         self._plan = call_plan(spec, _schema(self._class.forward), _ANY_EFFECT, reader)
-        self._loaded.first(device)
+        module = self._loaded.first(device)
+        _check(spec, getattr(module, "_orig_mod", module), self._plan, device)
 
     def instance(self, device: str | None) -> Instance:
         """An instance with a module of its own, or the shared one."""
@@ -105,6 +111,42 @@ class EagerModel(TorchModel):
         _load_weights(model, self._path, module)
         module = module.eval() if device is None else module.eval().to(device)
         return module if self._compile is None else torch.compile(module, **self._compile)
+
+
+def _check(spec: ModelSpec, module: Any, plan: CallPlan, device: str | None) -> None:
+    """Compare what ``module`` takes and returns with the configuration.
+
+    Its code may do anything, so copies of it run, the first without data and weights.
+
+    Raises:
+        ModelLoadError: as ``check_twice``.
+    """
+    if plan.strings:
+        return
+    on_gpu = device is not None and device != "cpu"
+    try:
+        without_data = _copy(module, lambda tensor: tensor.to("meta"))
+    except Exception as error:
+        log.info("model '%s' cannot be copied, so its types and shapes are not checked: %s", spec.name, error)
+        return
+    check_twice(
+        spec,
+        shapes_only(without_data, plan),
+        lambda: TorchInstance(_copy(module, lambda tensor: tensor), plan, device if on_gpu else None),
+    )
+
+
+def _copy(module: Any, weight: Callable[[Any], Any]) -> Any:
+    """A copy of ``module``: ``weight`` makes its parameters of those of ``module``, and its buffers of copies."""
+    import torch
+
+    taken: dict[int, Any] = {}
+    for parameter in module.parameters():
+        made = weight(parameter.detach())
+        taken[id(parameter)] = torch.nn.Parameter(made, parameter.requires_grad)
+    for buffer in module.buffers():
+        taken[id(buffer)] = weight(buffer.detach().clone())
+    return copy.deepcopy(module, taken)
 
 
 def _import(model: str, path: Path) -> ModuleType:

@@ -7,18 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from naiad.backends.shared.completion import complete
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.backends.shared.signature import ModelTensor, check_signature
-from naiad.backends.torch.aoti import load_package, package_signature, shape_guard
+from naiad.backends.torch.aoti import load_package, load_runner, package_signature, shape_guard
 from naiad.backends.torch.archive import FileKind, check_file, ends_on_bad_index, kind_of
 from naiad.backends.torch.compile_cache import compiled_from, compiler, default_cache
 from naiad.backends.torch.exported import ExportedProgram, load_exported
 from naiad.backends.torch.flat_instance import FlatInstance, FlatPlan
 from naiad.backends.torch.flat_signature import FlatSignature, FlatTensor, bind_flat
 from naiad.backends.torch.model import LoadedModules, TorchModel
+from naiad.backends.torch.trial import check_outputs, zero_inputs
 from naiad.errors import BackendError, ModelLoadError
 
 if TYPE_CHECKING:
@@ -145,7 +144,7 @@ class FlatModel(TorchModel):
 
     def _load(self, device: str | None) -> Any:
         if self._package is not None:
-            return load_package(self._context.model, self._package, device, self._runs_at_once).boxed_run
+            return load_runner(self._context.model, self._package, device, self._runs_at_once)
         # One that no other instance runs, since runs may change its buffers.
         exported, self._unused = self._unused, None
         return (exported or load_exported(self._context.model, self._context.model_path)).runner()
@@ -262,31 +261,12 @@ def _dims(tensor: FlatTensor) -> str:
 
 def _check_outputs(instance: FlatInstance, spec: ModelSpec) -> None:
     """Run a package on zeros and compare what it returns with the configuration, as it does not say so itself."""
-    shapes = {t.name: t.dims if t.reshape is None else t.reshape for t in spec.inputs.values()}
-    if any(-1 in shape for shape in shapes.values()) or any(t.allow_ragged_batch for t in spec.inputs.values()):
+    zeros = zero_inputs(spec)
+    if zeros is None:
         return
-    lead = (1,) if spec.max_batch_size else ()
-    zeros = {t.name: np.zeros((*lead, *shapes[t.name]), t.dtype.numpy) for t in spec.inputs.values()}
     try:
         returned = instance.execute(zeros, tuple(spec.outputs))
     except BackendError as error:
         log.info("model '%s' does not run on zeros, so its outputs are not checked: %s", spec.name, error)
         return
-    found = [
-        ModelTensor(name, tensor.dtype, "", (-1, *array.shape[1:]) if lead else array.shape)
-        if array.dtype == tensor.dtype.numpy
-        else _of_array(name, array)
-        for (name, tensor), array in ((item, returned[item[0]]) for item in spec.outputs.items())
-    ]
-    check_signature(spec, _declared_by(spec), found)
-
-
-def _of_array(name: str, array: np.ndarray[Any, Any]) -> ModelTensor:
-    from naiad.tensor.dtypes import BY_WIRE
-
-    dtype = next((d for d in BY_WIRE.values() if d.numpy == array.dtype), None)
-    return ModelTensor(name, dtype, str(array.dtype), None)
-
-
-def _declared_by(spec: ModelSpec) -> list[ModelTensor]:
-    return [ModelTensor(t.name, t.dtype, "", None) for t in spec.inputs.values()]
+    check_outputs(spec, returned)

@@ -66,7 +66,7 @@ class TorchInstance(Instance):
             BackendError: forward failed, with its last words, or returned something else than configured.
             InvalidArgumentError: a BYTES element is not UTF-8.
         """
-        result = self._results(self._returned(inputs), outputs, self._result)
+        result = self.results(self.returned(inputs), outputs)
         # When the results have left the device.
         if self._plan.clean_cache and self._device is not None:
             self._torch.cuda.empty_cache()
@@ -74,7 +74,7 @@ class TorchInstance(Instance):
 
     def execute_on_device(self, inputs: Arrays, outputs: Sequence[str], resident: frozenset[str]) -> Arrays:
         """The wanted outputs, those of ``resident`` as tensors on the device; errors as ``execute``."""
-        returned = self._returned(inputs)
+        returned = self.returned(inputs)
         result = self._results(
             returned, outputs, lambda name, v: self._keep(name, v) if name in resident else self._result(name, v)
         )
@@ -84,11 +84,16 @@ class TorchInstance(Instance):
     def join(self, tensors: Sequence[DeviceTensor]) -> DeviceTensor:
         return joined(self._torch, tensors)
 
+    def results(self, returned: Any, outputs: Sequence[str]) -> Arrays:
+        """The wanted outputs among what forward returned; ``BackendError`` when it is not as configured."""
+        return self._results(returned, outputs, self._result)
+
     def close(self) -> None:
         """Release the module."""
         del self._forward
 
-    def _returned(self, inputs: Arrays) -> Any:
+    def returned(self, inputs: Arrays) -> Any:
+        """What forward returns; ``BackendError`` when it fails."""
         args, kwargs = self._arguments(inputs)
         try:
             return self._call(args, kwargs)

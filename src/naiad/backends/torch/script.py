@@ -10,6 +10,7 @@ from naiad.backends.torch.model import LoadedModules, TorchModel
 from naiad.backends.torch.plan import call_plan, no_tensors
 from naiad.backends.torch.session import load_module, memory_effects
 from naiad.backends.torch.signature import read_schema
+from naiad.backends.torch.trial import check_run, shapes_only
 from naiad.errors import ModelLoadError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class ScriptModel(TorchModel):
         self._context = context
         self._plan: CallPlan | None = None
         self._settles = False
-        self._loaded = LoadedModules(lambda device: load_module(context.model, context.model_path, device))
+        self._loaded = LoadedModules(self._load_on)
 
     def complete(self, config: Any) -> None:
         """Fills nothing in: TorchScript has no names, types or shapes. Refuses a configuration without tensors."""
@@ -43,9 +44,13 @@ class ScriptModel(TorchModel):
         self._loaded.share = reader.boolean("ENABLE_WEIGHT_SHARING", False)
         module = self._loaded.first(device)
         graph = module.inlined_graph
-        self._plan = call_plan(spec, read_schema(module), memory_effects(graph), reader)
+        plan = self._plan = call_plan(spec, read_schema(module), memory_effects(graph), reader)
         # On a GPU kernels are compiled as well, for graphs of any size.
         self._settles = device != "cpu" or sum(1 for _ in graph.nodes()) >= _LARGE_GRAPH
+        if not plan.effects.writes_state:
+            on_gpu = device is not None and device != "cpu"
+            trial = TorchInstance(module.forward, plan, device if on_gpu else None)
+            check_run(spec, trial, lambda: shapes_only(self._load_on("meta").forward, plan))
 
     def instance(self, device: str | None) -> Instance:
         """An instance with a module of its own, or the shared one."""
@@ -74,3 +79,6 @@ class ScriptModel(TorchModel):
     def close(self) -> None:
         """Release the modules that the instances shared."""
         self._loaded.clear()
+
+    def _load_on(self, device: str | None) -> Any:
+        return load_module(self._context.model, self._context.model_path, device)
