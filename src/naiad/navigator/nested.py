@@ -10,14 +10,14 @@ from naiad.convert.errors import ConvertError
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TensorPlace:
     """Where a tensor is in the arguments: its number among all tensors."""
 
     number: int
 
 
 def take_apart(element: Any) -> tuple[dict[str, Any], Any]:
-    """The tensors of one element of a data loader by name, and the element with a ``Place`` for each of them.
+    """The tensors of one element of a data loader by name, and the element with a ``TensorPlace`` for each of them.
 
     A tensor is named by its way from the root: ``input__0_1`` is the second one of the first argument.
     """
@@ -29,7 +29,7 @@ def is_nested(structure: Any) -> bool:
     """Whether the arguments are more than one tensor, a flat sequence of tensors, or a flat dictionary of them."""
     values = structure.values() if isinstance(structure, Mapping) else structure
     flat = values if isinstance(structure, list | tuple | Mapping) else [structure]
-    return not all(isinstance(value, Place) for value in flat)
+    return not all(isinstance(value, TensorPlace) for value in flat)
 
 
 def tensors_alone(loader: Iterable[Any], structure: Any) -> Iterator[dict[str, Any]]:
@@ -50,7 +50,7 @@ def tensors_alone(loader: Iterable[Any], structure: Any) -> Iterator[dict[str, A
 
 def with_tensors(structure: Any, tensors: tuple[Any, ...]) -> Any:
     """The element that ``take_apart`` took apart."""
-    if isinstance(structure, Place):
+    if isinstance(structure, TensorPlace):
         return tensors[structure.number]
     if isinstance(structure, Mapping):
         return {key: with_tensors(value, tensors) for key, value in structure.items()}
@@ -91,5 +91,5 @@ def _without_tensors(value: Any, name: str, tensors: dict[str, Any]) -> Any:
         return found if isinstance(value, list) else tuple(found)
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         tensors[name or "input__0"] = value
-        return Place(len(tensors) - 1)
+        return TensorPlace(len(tensors) - 1)
     return value

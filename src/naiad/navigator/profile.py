@@ -22,7 +22,7 @@ from naiad.navigator.exceptions import ModelNavigatorEmptyPackageError, ModelNav
 
 
 class Profiled(Protocol):
-    """What is read of a package."""
+    """The parts of a package that are profiled."""
 
     conversion: Conversion
 

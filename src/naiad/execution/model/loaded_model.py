@@ -232,7 +232,7 @@ class LoadedModel:
 
     @property
     def may_write_inputs(self) -> bool:
-        """As ``ServingModel.may_write_inputs``: whether one of its instances may."""
+        """Whether one of its instances may write to inputs, as Python models on a device may."""
         return any(instance.may_write_inputs for instance in self._instances)
 
     def close(self, timeout: float | None = None) -> bool:

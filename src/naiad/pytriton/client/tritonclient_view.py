@@ -29,16 +29,16 @@ class AsyncQuestions(Protocol):
     """What waits ask in an event loop: ``naiad.client.AsyncClient``, or a view of tritonclient's."""
 
     async def live(self) -> bool:
-        """As ``Questions.live``."""
+        """Whether the server runs."""
 
     async def ready(self) -> bool:
-        """As ``Questions.ready``."""
+        """Whether the server can serve requests."""
 
     async def model_ready(self, model: str, version: str = "") -> bool:
-        """As ``Questions.model_ready``."""
+        """Whether a model can serve requests."""
 
     async def config(self, model: str, version: str = "") -> dict[str, Any]:
-        """As ``Questions.config``."""
+        """The configuration of a model."""
 
 
 def questions_of(client: Any) -> Questions:
@@ -48,7 +48,7 @@ def questions_of(client: Any) -> Questions:
 
 
 def async_questions_of(client: Any) -> AsyncQuestions:
-    """As ``questions_of``, for the clients in the modules ``aio``."""
+    """The client itself, or a view of tritonclient's in the modules ``aio``."""
     found: AsyncQuestions = _AsyncView(client) if hasattr(client, "is_server_ready") else client
     return found
 
