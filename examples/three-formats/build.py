@@ -26,6 +26,8 @@ max_batch_size: 32
 input [ { name: "x" data_type: TYPE_FP32 dims: [ 16 ] } ]
 output [ { name: "y" data_type: TYPE_FP32 dims: [ 4 ] } ]
 """
+# On processors with instructions for BF16, OpenVINO would compute in that.
+FP32 = 'parameters { key: "HINT_BF16" value { string_value: "NO" } }\n'
 
 
 def weights() -> dict[str, np.ndarray]:
@@ -68,7 +70,7 @@ def main(repository: Path) -> None:
 
     import openvino
 
-    folder = version_folder(repository, "network_openvino", f'backend: "openvino"\n{TENSORS}')
+    folder = version_folder(repository, "network_openvino", f'backend: "openvino"\n{TENSORS}{FP32}')
     openvino.save_model(openvino.convert_model(onnx_file), folder / "model.xml", compress_to_fp16=False)
 
 

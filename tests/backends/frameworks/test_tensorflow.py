@@ -21,7 +21,8 @@ from support.framework_server import FrameworkServer
 from support.tensorflow_models import tf, v1
 
 # A process imports the framework for seconds; the contract of ONNX Runtime and TorchScript runs with --fast too.
-pytestmark = pytest.mark.slow
+# The first test imports it here too.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 ODD_NAMES = ("größe", "a b", "in:0/x", "0", "_.-~", "名")
 
