@@ -28,7 +28,7 @@ import json
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 MEAN = np.array([0.485, 0.456, 0.406], np.float32)
 DEVIATION = np.array([0.229, 0.224, 0.225], np.float32)
@@ -60,7 +60,11 @@ class TritonPythonModel:
         return pb_utils.InferenceResponse([pb_utils.Tensor(self.output, images)])
 
     def tensor(self, file):
-        image = Image.open(io.BytesIO(file)).convert("RGB").resize(self.size, Image.Resampling.BILINEAR)
+        try:
+            image = Image.open(io.BytesIO(file))
+        except UnidentifiedImageError:
+            raise ValueError(f"its {len(file)} bytes are in no format that Pillow knows") from None
+        image = image.convert("RGB").resize(self.size, Image.Resampling.BILINEAR)
         values = np.asarray(image, np.float32)
         if self.scaling == "INCEPTION":
             values = values / 127.5 - 1
