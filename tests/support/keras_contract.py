@@ -11,20 +11,12 @@ from typing import Any
 import numpy as np
 
 from naiad.backend_api.backend import Arrays
+from naiad.tensor.dtypes import BY_WIRE
 from support.framework import Framework, Pair, Signature, Tensor, damaged
 from support.keras_models import keras, predicted, save, tanh_network
 
-DTYPES = {
-    "BOOL": "bool",
-    "UINT8": "uint8",
-    "INT8": "int8",
-    "INT16": "int16",
-    "INT32": "int32",
-    "INT64": "int64",
-    "FP16": "float16",
-    "FP32": "float32",
-    "FP64": "float64",
-}
+WIRE_TYPES = ("BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64")
+DTYPES = {wire: BY_WIRE[wire].numpy.name for wire in WIRE_TYPES}
 NO_ARCHIVE = r"model\.keras is no archive of Keras 3"
 
 

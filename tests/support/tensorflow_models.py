@@ -11,28 +11,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
+from naiad.tensor.dtypes import BY_WIRE
 from support.lazy_module import lazy_module
 
 WITHOUT = "needs the extra tensorflow"
 tf = lazy_module("tensorflow", WITHOUT)
 v1 = lazy_module("tensorflow.compat.v1", WITHOUT)
 
-TYPES = {
-    "BOOL": "bool",
-    "UINT8": "uint8",
-    "UINT16": "uint16",
-    "UINT32": "uint32",
-    "UINT64": "uint64",
-    "INT8": "int8",
-    "INT16": "int16",
-    "INT32": "int32",
-    "INT64": "int64",
-    "FP16": "float16",
-    "FP32": "float32",
-    "FP64": "float64",
-    "BF16": "bfloat16",
-    "BYTES": "string",
-}
+TYPES = {wire: "string" if dtype.is_bytes else dtype.numpy.name for wire, dtype in BY_WIRE.items()}
 Shape = Sequence[int | None] | None
 
 

@@ -141,7 +141,7 @@ class AnalyzeRun:
         """Measure one model, or several together, with so many other ones and the sets behind them."""
 
         def others() -> WorkLeft:
-            # What they take is not known before they are loaded: about as much as this one.
+            # Nothing is known of them before they are loaded; they are taken to need as much as this one.
             alike = plan.expected + WorkLeft.of(1, _BASE_SCALE) + sweep_work(plan, profile)
             return alike * models + sets
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,6 +20,8 @@ from naiad.convert.samples import Sample, collect, load_samples, with_rows
 from naiad.convert.signature import SourceSignature
 from naiad.navigator.configuration import OptimizationProfile, our_formats
 from naiad.navigator.exceptions import ModelNavigatorEmptyPackageError, ModelNavigatorUserInputError
+
+log = logging.getLogger("naiad")
 
 
 class Profiled(Protocol):
@@ -51,7 +54,7 @@ class ProfilingResult:
 
 @dataclass
 class RunnerProfilingResults:
-    """What one runner did: ``status`` is OK or FAIL, ``detailed`` has the results by the number of the sample."""
+    """The results of one runner: ``status`` is OK or FAIL, ``detailed`` has the results by the number of the sample."""
 
     status: str = "OK"
     detailed: dict[int, list[ProfilingResult]] = field(default_factory=dict)
@@ -72,7 +75,7 @@ class ProfilingResults:
     samples_data: dict[int, dict[str, list[int]]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """As YAML's types."""
+        """The results in types that YAML has."""
         return asdict(self)
 
     def to_file(self, path: str | Path) -> None:
@@ -129,7 +132,7 @@ def profile(
     for result in package.conversion.formats:
         if result.is_made and (not wanted or result.target in wanted):
             if verbose:
-                print(f"{result.target} ...", flush=True)  # noqa: T201  # what the caller settings for
+                print(f"{result.target} ...", flush=True)  # noqa: T201  # what the caller asked for
             runner = _profiled(package, result, samples, settings)
             found.models[result.target] = RunnerResults({FORMATS[result.target].module: runner})
     return found
@@ -156,7 +159,8 @@ def _profiled(
             found.detailed[index] = []
             for one in _levels(call, sample, package.signature.is_batching, settings):
                 found.detailed[index].append(one)
-    except Exception:
+    except Exception as error:
+        log.warning("%s could not be called: %s: %s", result.target, type(error).__name__, error)
         found.status = "FAIL"
     return found
 

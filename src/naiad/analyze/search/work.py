@@ -25,11 +25,11 @@ class WorkLeft:
         return WorkLeft(count, count * scale, count if changes is None else changes)
 
     def __add__(self, other: WorkLeft) -> WorkLeft:
-        """Both."""
+        """The measurements of both together."""
         return WorkLeft(self.count + other.count, self.scales + other.scales, self.changes + other.changes)
 
     def __mul__(self, times: float) -> WorkLeft:
-        """So many times as much."""
+        """The measurements of so many searches that are alike."""
         return WorkLeft(self.count * times, self.scales * times, self.changes * times)
 
 

@@ -44,7 +44,7 @@ def parse_analyze(words: Sequence[str]) -> AnalyzeSettings:
     file = given.pop("config_file", None)
     found = {**(_file_values(file, known, problems) if file is not None else {}), **given}
     if file is not None and not file.is_file():
-        # What it would have said is missing as well: that is no news.
+        # Errors about the keys that the file would have had say nothing more.
         raise _wrong(problems)
     values = {**{key.name: key.default for key in known.values()}, **found, "config_file": file}
     if command == PROFILE:

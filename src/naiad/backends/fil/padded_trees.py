@@ -62,7 +62,7 @@ class PaddedTrees:
         return found
 
     def _walk(self, columns: Array) -> Array:
-        """The same for the columns of a few rows ([features, rows])."""
+        """The places of the leaves of a few rows, which come as columns ([features, rows])."""
         count = columns.shape[1]
         elements, numbers = columns.reshape(-1), np.arange(count)
         shape = (self.trees, count)

@@ -66,7 +66,7 @@ class CompiledCode:
         self._handles_of, self._tensors_of = (getattr(torch._C._aoti, name) for name in _HANDLES)
 
     def __call__(self, tensors: list[Any]) -> Sequence[Any]:
-        """What the code returns for a list of tensors, which is empty afterwards.
+        """Run the code on a list of tensors, which is empty afterwards, and return its outputs.
 
         Raises:
             RuntimeError: the run failed, with its own words.

@@ -93,7 +93,7 @@ class TorchInstance(Instance):
         del self._forward
 
     def returned(self, inputs: Arrays) -> Any:
-        """What forward returns; ``BackendError`` when it fails."""
+        """Call forward and return its result; ``BackendError`` when it fails."""
         args, kwargs = self._arguments(inputs)
         try:
             return self._call(args, kwargs)

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("naiad")
 
-# What torch says of types that do not fit, which do not depend on the data.
+# Words of torch about types that do not fit, which do not depend on the data.
 _ABOUT_TYPES: Final = re.compile(r"same dtype|\bscalar types?\b")
-# What it says of a run without data alone.
+# Words that only a run without data brings.
 _ABOUT_DEVICES: Final = re.compile(r"\bmeta\b|\bdevices?\b|NotImplementedError", re.IGNORECASE)
 
 
@@ -93,7 +93,8 @@ def check_run(spec: ModelSpec, model: TorchInstance, without_data: Callable[[], 
 
 
 def check_twice(spec: ModelSpec, without_data: TorchInstance, with_data: Callable[[], TorchInstance]) -> None:
-    """The same for a model whose runs may do anything: it runs with data only if it does not need to look at them."""
+    """Compare a model whose runs may do anything, first without data; it runs on zeros unless that showed that its code
+    looks at its data. Errors as ``check_run``."""
     zeros = zero_inputs(spec)
     if zeros is None:
         return

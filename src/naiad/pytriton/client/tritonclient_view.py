@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 
 class Questions(Protocol):
-    """What waits ask a server: ``naiad.client.Client``, or a view of tritonclient's."""
+    """The questions of waits to a server, as ``naiad.client.Client`` or a view of tritonclient's asks them."""
 
     def live(self) -> bool:
         """Whether the server runs."""
@@ -26,7 +26,7 @@ class Questions(Protocol):
 
 
 class AsyncQuestions(Protocol):
-    """What waits ask in an event loop: ``naiad.client.AsyncClient``, or a view of tritonclient's."""
+    """The same questions in an event loop: ``naiad.client.AsyncClient``, or a view of tritonclient's."""
 
     async def live(self) -> bool:
         """Whether the server runs."""

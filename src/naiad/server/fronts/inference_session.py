@@ -176,7 +176,7 @@ class InferenceSession:
         layout, places = sender.send(outputs)
         mark = request.mark
         self._open.pop(mark, None)
-        if request.version or (type(outputs) is not dict and isinstance(outputs, Outputs)):
+        if isinstance(outputs, Outputs) or request.version:
             parameters = dict(outputs.parameters) if isinstance(outputs, Outputs) else {}
             self._link.post((RESPONSE_OF, mark, layout, request.version, parameters, places))
         else:

@@ -147,9 +147,7 @@ class RemoteEngine:
         if link is None:
             raise UnavailableError(ENGINE_LOST)
         budget, size = self.budget, request.held_bytes
-        # Written out rather than asked of the budget, as its counting below: this is done for every request.
-        held = budget.bytes + size
-        if (held > budget.max_bytes or budget.requests >= budget.max_requests) and (error := budget.refusal(size)):
+        if (error := budget.refusal(size)) is not None:
             raise error
         options = request.options
         number = self._options.get(options)
@@ -164,8 +162,7 @@ class RemoteEngine:
             link.post((*head, [row]))
         else:
             link.post_row(head, row)
-        budget.bytes = held
-        budget.requests += 1
+        budget.take(size)
         self.sent += 1
         self._open[mark] = model, request
 
@@ -246,22 +243,16 @@ class RemoteEngine:
         self._outputs[number] = received(layout)
 
     def _take_responses(self, layout: int, rows: list[tuple[int, list[Place]]]) -> None:
-        link, requests, budget = self._link, self._open, self.budget
+        link, requests, release = self._link, self._open, self.budget.release
         tensors = self._outputs[layout]
         if link is None:
             return
         for mark, places in rows:
             found = requests.pop(mark, None)
-            if found is None:
-                continue
-            request = found[1]
-            budget.requests -= 1
-            budget.bytes -= request.held_bytes
-            outputs = opened(link, tensors, places)
-            try:
-                request.respond(outputs, None)
-            except Exception:
-                self._not_sent(request)
+            if found is not None:
+                request = found[1]
+                release(request.held_bytes)
+                self._respond(request, opened(link, tensors, places), None)
 
     def _take_response_of(
         self, mark: int, layout: int, version: int, parameters: dict[str, Any], places: list[Place]
@@ -289,9 +280,6 @@ class RemoteEngine:
         try:
             request.respond(outputs, error)
         except Exception:
-            self._not_sent(request)
-
-    def _not_sent(self, request: InferRequest) -> None:
-        """Log what the call of ``respond`` raised, and respond once more, with an error, as ``InferRequest`` says."""
-        logger.exception("a response could not be sent")
-        request.respond({}, UnavailableError("internal error while the response was sent"))
+            logger.exception("a response could not be sent")
+            # As ``InferRequest`` says: once more, with an error, when that call raised.
+            request.respond({}, UnavailableError("internal error while the response was sent"))

@@ -173,11 +173,6 @@ class _Template:
 
     def read(self, body: Body, spans: Sequence[slice]) -> dict[str, Array] | None:
         """The inputs of a request; None where something in its data is not as usual."""
-        # Written out for one input, the most common case.
-        if len(spans) == 1:
-            name, read = self._readers[0]
-            array = read(body, spans[0])
-            return None if array is None else {name: array}
         inputs = {}
         for (name, read), span in zip(self._readers, spans, strict=True):
             array = read(body, span)

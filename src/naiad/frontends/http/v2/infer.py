@@ -50,8 +50,6 @@ from naiad.wire.v2.sequence_plan import SequencePlans, cut_json
 MAX_LOOKED_UP = 65536
 """Longer descriptions are not looked up: no plan is cached for them, whatever their ids."""
 _IN_ONE_WRITE = 65536
-_SOON_PARSED = 4096
-"""Shorter bodies are parsed in less time than a look at the room for them is worth: their submission looks anyway."""
 _AS_TEXT = (DecoupledModelError, HeaderSizeError, UnclassifiableError)
 """Errors that the reference finds outside of its validation of the request, and so sends as text."""
 
@@ -286,15 +284,13 @@ class HttpInferHandler:
         In this order: large JSON goes to a worker (None: it is submitted later), a known description whose tensors all
         lie in regions, a known text around the data, or the full reading.
         """
-        length = len(body)
         # Before any parsing: a request without room must cost little.
-        if length >= _SOON_PARSED:
-            model.check_room(length)
-        is_json_alone = size is None or size == length
-        if is_json_alone and isinstance(body, memoryview) and length < LARGE_JSON_BYTES:
+        model.check_room(len(body))
+        is_json_alone = size is None or size == len(body)
+        if is_json_alone and isinstance(body, memoryview) and len(body) < LARGE_JSON_BYTES:
             # Copied once for all that searches it. A worker gets a longer one as it is.
             body = bytes(body)
-        if is_json_alone and length >= MANY_VALUES_BYTES and is_large_json(body):
+        if is_json_alone and is_large_json(body):
             self._read_later(exchange, model, body, size, received_ns, added)
             return None
         if self._knows_regions and (known := self._recall(exchange, model, body, received_ns)) is not None:
