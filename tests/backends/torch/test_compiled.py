@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import shutil
 import threading
@@ -22,6 +23,7 @@ if shutil.which("g++") is None:
 
 from naiad.backend_api.backend import BackendContext  # noqa: E402
 from naiad.backends.torch.aoti import load_runner  # noqa: E402
+from naiad.backends.torch.compile_cache import keep_inductor_files  # noqa: E402
 from naiad.backends.torch.compiled_code import CompiledCode  # noqa: E402
 from naiad.errors import InvalidArgumentError, ModelLoadError  # noqa: E402
 from naiad.testing import serving  # noqa: E402
@@ -272,3 +274,23 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
     found = refusal(cached(archive, tmp_path / "cache"), text)
     assert "cannot be compiled" in found and "ended with exit code" in found
     assert not list((tmp_path / "cache").glob("*.pt2"))
+
+
+def test_files_of_the_compiler_outlive_the_folder_for_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    keep_inductor_files()
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "naiad" / "compiled" / "inductor")
+    assert (tmp_path / "naiad" / "compiled" / "inductor").is_dir()
+
+
+def test_a_folder_that_cannot_be_made_leaves_the_compiler_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "naiad").write_text("in the way")
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    keep_inductor_files()
+    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ

@@ -13,6 +13,7 @@ import numpy as np
 from naiad.backend_api.backend import Backend, BackendContext, Instance, threads_of_group
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.backends.torch.archive import FileKind, kind_of
+from naiad.backends.torch.compile_cache import keep_inductor_files
 from naiad.errors import BackendError, ModelLoadError, first_line
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ class PyTorchBackend(Backend):
 
     def _made(self, platform: str) -> TorchModel:
         if self._model is None:
+            # Before torch imports its compiler, which makes a folder.
+            keep_inductor_files()
             self._model = _model_of(self.context, platform)
         return self._model
 

@@ -28,12 +28,28 @@ COMPILE_S: Final = 1800.0
 # Counts the ways of compiling: code that was made in an earlier one is not used.
 _MAKE: Final = 2
 _PROGRAM: Final = "naiad.backends.torch.compile_main"
+_INDUCTOR_FOLDER: Final = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def default_cache() -> Path:
     """``~/.cache/naiad/compiled``, or where ``XDG_CACHE_HOME`` says."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "naiad" / "compiled"
+
+
+def keep_inductor_files() -> None:
+    """Let torch's compiler keep its files beside the compiled programs, unless the environment names a folder.
+
+    Torch makes the folder when its compiler is imported, in the folder for temporary files if nothing is said. It would
+    stay there after the server, and a restart of the machine would take what ``torch.compile`` has made.
+    """
+    if _INDUCTOR_FOLDER in os.environ:
+        return
+    folder = default_cache() / "inductor"
+    # Where it cannot be made, torch goes on with its own.
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        os.environ[_INDUCTOR_FOLDER] = str(folder)
 
 
 def compiler() -> str | None:
@@ -88,7 +104,7 @@ def _compile(model: str, archive: Path, package: Path, lock_fd: int) -> None:
     # The name must end so; it is renamed when written in full.
     written = package.with_suffix(".new.pt2")
     # Precompiled headers, which take most of the time of a small model, are shared by all models.
-    env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(package.parent / "inductor")}
+    env = {**os.environ, _INDUCTOR_FOLDER: str(package.parent / "inductor")}
     command: list[str | Path] = [sys.executable, "-m", _PROGRAM, archive.absolute(), written]
     try:
         run_command(command, f"model '{model}': {archive} cannot be compiled", COMPILE_S, env=env, pass_fds=[lock_fd])
