@@ -115,14 +115,18 @@ class Faults:
         killed_ns = clock()
         worker.send_signal(signal.SIGKILL)
         deadline_ns = killed_ns + int(BACK_S * 1e9)
-        while worker.pid in {each.pid for each in running_workers(self.server.process.pid)}:
-            await asyncio.sleep(LOOK_S)
-        while not await client.ready():
+        # First the new worker: until the server has seen the end of the killed one, it says that it is ready.
+        while not (self._replaced(worker, len(workers)) and await client.ready()):
             if clock() > deadline_ns:
                 self.problems.append(f"the server was not ready {BACK_S:g} s after a worker was killed")
                 break
             await asyncio.sleep(LOOK_S)
         self.kills.append(Kill(killed_ns, clock()))
+
+    def _replaced(self, worker: psutil.Process, count: int) -> bool:
+        """Whether another process runs in the place of a killed worker, one of ``count``."""
+        running = running_workers(self.server.process.pid)
+        return len(running) >= count and worker not in running
 
 
 def running_workers(pid: int) -> list[psutil.Process]:
