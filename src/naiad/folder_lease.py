@@ -10,9 +10,14 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from stat import S_ISDIR
+from time import time
 from typing import Final
 
 _LOCK: Final = ".in-use"
+_UNLOCKED: Final = f"{_LOCK}.new"
+_MAKING_S: Final = 60.0
+"""Seconds that a process may take to lock its new folder. Killed meanwhile, it leaves the folder without content."""
 
 
 class FolderLease:
@@ -32,7 +37,7 @@ class FolderLease:
     def __init__(self, prefix: str, parent: Path | None = None) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         # It gets its name once it is locked: unlocked it would look abandoned.
-        unlocked = self.path / f"{_LOCK}.new"
+        unlocked = self.path / _UNLOCKED
         self.descriptor = os.open(unlocked, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self.descriptor, fcntl.LOCK_EX)
         unlocked.rename(self.path / _LOCK)
@@ -53,8 +58,10 @@ def _is_abandoned(path: Path) -> bool:
     try:
         # Anybody may write to the folder of temporary files: a link must not lead to another file.
         descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return _was_never_locked(path)
     except OSError:
-        # Another user's, or so new that it is not locked yet.
+        # Another user's.
         return False
     try:
         # The lock is released below, so two servers may remove the same folder: neither minds that a file is gone.
@@ -64,3 +71,17 @@ def _is_abandoned(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def _was_never_locked(path: Path) -> bool:
+    try:
+        found = path.lstat()
+        return (
+            S_ISDIR(found.st_mode)
+            and found.st_uid == os.getuid()
+            and time() - found.st_mtime > _MAKING_S
+            and set(os.listdir(path)) <= {_UNLOCKED}
+        )
+    except OSError:
+        # Its process has released it.
+        return False

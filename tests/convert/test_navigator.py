@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +74,34 @@ def test_a_runner_takes_and_returns_tensors(tmp_path: Path) -> None:
         assert isinstance(found, torch.Tensor) and torch.equal(found, 2 * rows)
         with pytest.raises(nav.exceptions.ModelNavigatorUserInputError, match="the feed has z, and the model takes x"):
             runner.infer({"z": rows})
+
+
+def test_a_package_loaded_without_a_workspace_leaves_nothing(tmp_path: Path) -> None:
+    saved, temporary = tmp_path / "double.nav", tmp_path / "temporary"
+    nav.package.save(measured_package(tmp_path), saved)
+    temporary.mkdir()
+    program = f"""
+import os, sys
+from pathlib import Path
+import naiad.navigator as nav
+from naiad.convert.errors import ConvertError
+folder = Path(nav.package.load({str(saved)!r}).conversion.work)
+assert folder.is_relative_to({str(temporary)!r}) and folder.is_dir()
+try:
+    nav.package.load({__file__!r})
+except ConvertError:
+    assert len(os.listdir({str(temporary)!r})) == 1
+else:
+    sys.exit("a file that is no package was loaded")
+if not os.fork():
+    sys.exit()
+os.wait()
+assert folder.is_dir()
+"""
+    environment = os.environ | {"TMPDIR": str(temporary)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_package_is_profiled_with_other_samples(tmp_path: Path) -> None:

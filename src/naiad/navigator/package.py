@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
+import atexit
+import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +15,7 @@ from naiad.convert.outputs import as_arrays
 from naiad.convert.results import Conversion, FormatResult
 from naiad.convert.runners import Runner, open_runner
 from naiad.convert.signature import SourceSignature
+from naiad.folder_lease import FolderLease, abandoned_folders
 from naiad.navigator.configuration import TensorType
 from naiad.navigator.exceptions import (
     ModelNavigatorNotFoundError,
@@ -21,6 +24,8 @@ from naiad.navigator.exceptions import (
 )
 from naiad.navigator.profile import ProfilingResults, profile
 from naiad.navigator.strategies import DEFAULT, RuntimeSearchStrategy
+
+_PREFIX: Final = "naiad-package-"
 
 __all__ = ["Package", "PackageRunner", "ProfilingResults", "get_best_model_status", "load", "profile", "save"]
 
@@ -169,13 +174,34 @@ def save(package: Package, path: str | Path, override: bool = False, save_data: 
 
 
 def load(path: str | Path, workspace: str | Path | None = None) -> Package:
-    """Read a package from a file into ``workspace``, a new folder.
+    """Read a package from a file.
+
+    Args:
+        workspace: a new folder for its files; None for one that is removed when this process ends.
 
     Raises:
         ConvertError: the file is no package.
     """
-    folder = Path(workspace) if workspace else Path(tempfile.mkdtemp(prefix="naiad-package-"))
-    return Package(convert_package.load(Path(path), folder))
+    if workspace:
+        return Package(convert_package.load(Path(path), Path(workspace)))
+    for abandoned in abandoned_folders(_PREFIX):
+        shutil.rmtree(abandoned, ignore_errors=True)
+    lease = FolderLease(_PREFIX)
+    try:
+        found = convert_package.load(Path(path), lease.path / "package")
+    except BaseException:
+        _remove(lease, os.getpid())
+        raise
+    # Not with the package: runners and callers keep paths of its files.
+    atexit.register(_remove, lease, os.getpid())
+    return Package(found)
+
+
+def _remove(lease: FolderLease, owner: int) -> None:
+    # A child that this process has forked runs this, too.
+    if os.getpid() == owner:
+        shutil.rmtree(lease.path, ignore_errors=True)
+        lease.release()
 
 
 def get_best_model_status(

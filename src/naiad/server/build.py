@@ -97,6 +97,7 @@ class Parts:
         reloader: reads keys and certificates again when their files change.
         gpu_figures: reads the figures of GPUs for the metrics; None with ``--allow-gpu-metrics=false``.
         ports: the listeners by their protocols, as they are made.
+        grpc_ports: the number of the gRPC port, once it is open; empty without one, and in front-end processes.
         on_loaded: called once every model of the start is loaded or has failed.
         front_requests: how many requests front-end processes have read, and have handed over; empty without them.
     """
@@ -117,6 +118,7 @@ class Parts:
     gates: Gates
     gpu_figures: GpuFigures | None = None
     ports: dict[str, Port] = field(default_factory=dict)
+    grpc_ports: list[int] = field(default_factory=list)
     front_requests: dict[str, int] = field(default_factory=dict)
     on_loaded: list[Callable[[], object]] = field(default_factory=list)
 
@@ -226,6 +228,7 @@ def _grpc_listeners(parts: Parts) -> Generator[tuple[Frontend, str], None, TakeH
     if by_grpcio:
         transport = grpcio_transport(options, parts.shares, methods, gate, parts.budget.cancelled)
         yield transport, "GRPCInferenceService"
+        parts.grpc_ports.append(transport.port)
         reload_grpc_tls(parts.reloader, options, transport)
         if not options.http_port_serves_grpc:
             return None
@@ -237,6 +240,7 @@ def _grpc_listeners(parts: Parts) -> Generator[tuple[Frontend, str], None, TakeH
     has_port = options.allow_grpc and not by_grpcio
     yield listener, "GRPCInferenceService" if has_port else ""
     if has_port:
+        parts.grpc_ports.append(listener.port)
         reload_grpc_tls(parts.reloader, options, listener)
     return listener.take if options.http_port_serves_grpc else None
 
@@ -301,7 +305,8 @@ def _dashboard(parts: Parts) -> Dashboard | None:
     gpus = GpuAccess.of(options.min_supported_compute_capability, options.model_load_gpu_limit)
     grpc = None
     if options.allow_grpc:
-        grpc = options.grpc_port, options.grpc_use_ssl
+        # Front-end processes get the number of a free port in their options.
+        grpc = (parts.grpc_ports or [options.grpc_port])[0], options.grpc_use_ssl
     elif options.http_port_serves_grpc:
         grpc = options.http_port, options.http_uses_tls
     return Dashboard(parts.engine, access, gpus.usable, loads=not options.polls, grpc=grpc)

@@ -91,12 +91,22 @@ def test_paths_without_a_file_and_wrong_methods(server: RunningServer) -> None:
 # Events
 
 
+@pytest.mark.slow
+def test_a_page_learns_the_port_of_grpcio(tmp_path: Path) -> None:
+    write_model(tmp_path / "models", "m", CONFIG)
+    with (
+        serving(tmp_path / "log", tmp_path / "models", "--grpc-transport=grpcio") as server,
+        EventPage(server) as page,
+    ):
+        assert page.next("hello")["grpc"] == [server.grpc, False]
+
+
 def test_a_page_gets_all_rows_and_then_changes(server: RunningServer) -> None:
     with EventPage(server) as page:
         hello = page.next("hello")
         assert (hello["name"], hello["keys"], hello["slow"]) == ("triton", False, False)
-        # Any free port; not encrypted.
-        assert hello["grpc"] == [0, False]
+        # The port that is listened on, not encrypted; --grpc-port=0 asked for any.
+        assert hello["grpc"] == [server.grpc, False]
         rows = rows_of(page.next("all"))
         assert rows["m:1"] | {"m": 0} == {
             "n": "m",

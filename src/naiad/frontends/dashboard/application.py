@@ -36,6 +36,7 @@ class Dashboard:
         gpus: the GPUs that configurations may name.
         loads: whether models are loaded and unloaded over the API.
         grpc: the port that serves gRPC and whether it is encrypted, for the programs that the page shows; None without.
+            Port 0 is the page's own.
     """
 
     def __init__(

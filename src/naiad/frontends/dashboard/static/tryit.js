@@ -59,9 +59,9 @@ export class TryTab {
     this.kind = name;
     this.kinds.forEach((button) => button.setAttribute("aria-pressed", String(button.textContent === name)));
     const inputs = this.inputs.filter((input) => !input.isLeftOut).map((input) => input.described());
-    // Without its own port in "hello": the server took any that was free.
+    // Port 0 is the page's own, whose number the server does not know before it listens.
     const [port, isEncrypted] = this.store.hello.grpc ?? [0, false];
-    const grpc = `${isEncrypted ? "https://" : ""}${location.hostname}:${port || 8001}`;
+    const grpc = `${isEncrypted ? "https://" : ""}${location.hostname}:${port || location.port || (location.protocol === "https:" ? 443 : 80)}`;
     const found = this.isDecoupled ? streamSnippets(location.origin, this.pane.model, this.pane.version, this.flatBody(), inputs, hasKey(), grpc) : snippets(location.origin, this.pane.model, this.pane.version, inputs, (this.config.output ?? []).map((output) => output.name), hasKey(), grpc);
     setText(this.program, name === "gRPC" && !this.store.hello.grpc ? "# This server does not serve gRPC.\n" : found[name]);
   }
