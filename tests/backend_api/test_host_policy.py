@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from naiad.backend_api.host_policy import NO_POLICIES, HostPolicies
 from naiad.config.spec import InstanceGroupSpec
 from naiad.errors import ModelLoadError
+from naiad.processes import affinity
 from naiad.processes.affinity import ANYWHERE, Affinity, memory_nodes, server_cores
 
 CPU = InstanceGroupSpec("g", "KIND_CPU", 2)
@@ -34,8 +37,29 @@ def test_instances_without_a_policy_have_all_cores_beside_others() -> None:
     policies = HostPolicies.of({"mine": Affinity((0,)), "model": Affinity(node=0)})
     assert policies.affinity(CPU) == policies.first(()) == everywhere
     assert policies.affinity(NAMED) == Affinity((0,))
-    assert policies.affinity(MODEL) == Affinity(everywhere.cores, 0)
+    # Where no memory may be bound, without the node.
+    assert policies.affinity(MODEL) == Affinity(everywhere.cores, Affinity(node=0).permitted().node)
     assert (policies.has_cores([CPU, MODEL]), policies.has_cores([CPU, NAMED])) == ("", "mine")
+
+
+@needs_cores
+def test_memory_that_may_not_be_bound_is_one_warning_of_the_server(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its workers are not told to bind it, and what is said of the instances is true."""
+    monkeypatch.setattr(affinity, "warned_about", set())
+    # No machine has it, so that the system refuses it.
+    policies = HostPolicies.of({"cpu": Affinity((0,), 1022), "model": Affinity(node=1022)})
+    with caplog.at_level(logging.WARNING, "naiad"):
+        assert [policies.affinity(CPU), policies.first(()), policies.affinity(CPU, 1)] == 3 * [Affinity((0,))]
+        assert policies.affinity(MODEL) == affinity.everywhere()
+        described = policies.described([CPU, MODEL])
+    (record,) = caplog.records
+    assert "memory cannot be bound to a NUMA node" in record.getMessage()
+    assert described == [
+        "the instances of group 'g' run on core 0 (host policy 'cpu')",
+        "the instances of group 'g' run on all cores (host policy 'model')",
+    ]
 
 
 def test_instances_of_one_place_are_counted_together() -> None:

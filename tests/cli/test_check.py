@@ -121,6 +121,22 @@ def test_gpu_fallback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     )
 
 
+def test_gpu_fallback_of_a_group_that_leaves_its_kind_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = model(tmp_path, "relu", "instance_group [ { count: 3 gpus: [ 0, 1 ] } ]\n") / "config.pbtxt"
+    onnx_model(tmp_path / "relu" / "1" / "model.onnx")
+    assert check(tmp_path) == 1
+    refused = capsys.readouterr().out
+    assert f"{file}:1: " in refused
+    assert "--gpu-fallback=cpu ignores the 'gpus' of such a group" in refused
+    assert check(tmp_path, gpu_fallback=True) == 0
+    shown = capsys.readouterr()
+    assert 'instance_group {\n    name: "relu_0"\n    kind: KIND_CPU\n    count: 3\n  }\n' in shown.out
+    assert shown.err == (
+        f"warning: {file}:1: instance group 0 of model relu specifies one or more GPUs, and runs as KIND_CPU because "
+        "of --gpu-fallback=cpu\n"
+    )
+
+
 @pytest.mark.skipif(not server_cores(), reason="the system does not say which cores there are")
 def test_host_policies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model(tmp_path, "far", IDENTITY)

@@ -238,7 +238,8 @@ CASES = {
     ],
     # Instance groups
     BASE + "instance_group { kind: KIND_CPU gpus: 0 }": [
-        "instance group m_0 of model m has kind KIND_CPU but specifies one or more GPUs"
+        "instance group m_0 of model m has kind KIND_CPU but specifies one or more GPUs: remove 'gpus' (KIND_AUTO is "
+        "KIND_CPU without a GPU; --gpu-fallback=cpu ignores the 'gpus' of such a group)"
     ],
     BASE + "instance_group { kind: KIND_MODEL gpus: 0 }": [
         "instance group m_0 of model m has kind KIND_MODEL but specifies one or more GPUs"

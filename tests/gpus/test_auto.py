@@ -38,7 +38,8 @@ def test_a_framework_that_uses_no_gpu_stays_on_the_processor(tmp_path: Path) -> 
             assert (group["kind"], group["count"], group["gpus"]) == ("KIND_CPU", 2, [])
             assert f"model '{name}' runs on the processor: the backend 'onnxruntime', as it is installed" in server.log
         reasons = {row["name"]: row.get("reason", "") for row in server.index()}
-    assert "has kind KIND_CPU but specifies one or more GPUs" in reasons["auto"]
+    assert "has kind KIND_CPU but specifies one or more GPUs: remove 'gpus' (KIND_AUTO is KIND_CPU" in reasons["auto"]
+    assert "where not all of them can be used)" in reasons["auto"]
     assert "the installed onnxruntime has no CUDA provider; install onnxruntime-gpu" in reasons["gpu"]
     # GPU 1 is too old for models.
     assert "invalid or unsupported gpu id 2" in reasons["far"] and "of 7.5 are: 0" in reasons["far"]

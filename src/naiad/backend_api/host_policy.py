@@ -46,15 +46,20 @@ class HostPolicies:
 
     def affinity(self, group: InstanceGroupSpec, index: int = 0) -> Affinity:
         """Where the ``index``-th instance of a group runs."""
-        found = self.affinities.get(self.name(group, index))
-        if found is None:
-            return self.elsewhere
-        # A policy of memory alone leaves the cores as they are.
-        return found if found.cores else Affinity(self.elsewhere.cores, found.node)
+        return self._affinity_of(self.name(group, index))
 
     def first(self, groups: Sequence[InstanceGroupSpec]) -> Affinity:
         """Where the first instance of a model runs; ``groups`` are empty for a configuration without any."""
-        return self.affinity(groups[0]) if groups else self.affinities.get(_CPU, self.elsewhere)
+        return self.affinity(groups[0]) if groups else self._affinity_of(_CPU)
+
+    def _affinity_of(self, name: str) -> Affinity:
+        known = self.affinities.get(name)
+        if known is None:
+            return self.elsewhere
+        # Here, not in each worker: what this machine does not permit is one warning.
+        found = known.permitted()
+        # A policy of memory alone leaves the cores as they are.
+        return found if found.cores else Affinity(self.elsewhere.cores, found.node)
 
     def of_process(self) -> Affinity:
         """Where the threads of this process run, for a framework that has one pool of them for all models."""
@@ -109,7 +114,8 @@ class HostPolicies:
         for group in groups:
             names = dict.fromkeys(self.name(group, index) for index in _devices(group))
             found += [
-                f"the instances of group '{group.name}' run on {self.affinities[name]} (host policy '{name}')"
+                f"the instances of group '{group.name}' run on {self.affinities[name].permitted()} "
+                f"(host policy '{name}')"
                 for name in names
                 if name in self.affinities
             ]

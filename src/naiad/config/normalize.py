@@ -37,16 +37,20 @@ def normalize(config: Any, gpus: UsableGpus = NO_GPUS) -> None:
 
 
 def move_to_processor(config: Any) -> Iterator[Violation]:
-    """Turn instance groups of KIND_GPU into KIND_CPU and drop GPU accelerators; yields what was changed and where."""
+    """Turn instance groups on GPUs into KIND_CPU and drop GPU accelerators; yields what was changed and where."""
     kinds = enum_type("ModelInstanceGroup.Kind")
     for index, group in enumerate(config.instance_group):
-        if group.kind != kinds.Value("KIND_GPU"):
+        if group.kind == kinds.Value("KIND_GPU"):
+            field, found = "kind", "has kind KIND_GPU"
+        elif group.kind == kinds.Value("KIND_AUTO") and group.gpus:
+            field, found = "gpus", "specifies one or more GPUs"
+        else:
             continue
         group.kind = kinds.Value("KIND_CPU")
         del group.gpus[:]
         name = f"{group.name or index} of model {config.name}"
-        message = f"instance group {name} has kind KIND_GPU, and runs as KIND_CPU because of --gpu-fallback=cpu"
-        yield Violation(f"instance_group[{index}].kind", message)
+        message = f"instance group {name} {found}, and runs as KIND_CPU because of --gpu-fallback=cpu"
+        yield Violation(f"instance_group[{index}].{field}", message)
     accelerators = config.optimization.execution_accelerators
     for index, accelerator in enumerate(accelerators.gpu_execution_accelerator):
         path = f"optimization.execution_accelerators.gpu_execution_accelerator[{index}]"

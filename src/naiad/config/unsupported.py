@@ -83,7 +83,11 @@ UNSUPPORTED = (
         "remove it, or give that backend's folder another name",
         _python_runtime,
     ),
-    Unsupported("secondary devices", "remove it to run on the first device", _secondary_devices),
+    Unsupported(
+        "secondary devices other than one of a plan of TensorRT",
+        "remove it to run on the first device",
+        _secondary_devices,
+    ),
 )
 
 

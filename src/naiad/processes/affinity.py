@@ -10,6 +10,7 @@ import ctypes
 import logging
 import os
 import platform
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -93,6 +94,10 @@ class Affinity:
         if self.node is not None:
             _bind_memory(self.node)
 
+    def permitted(self) -> Affinity:
+        """The same without the NUMA node where the system lets no memory be bound to it, which is one warning."""
+        return self if self.node is None or _can_bind(self.node) else Affinity(self.cores)
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """Place the calling thread for the time of the block, and with it what it starts there."""
@@ -138,6 +143,7 @@ def _current_cores() -> frozenset[int]:
 _server_cores: Final = _current_cores()
 warned_about: Final[set[str]] = set()
 """The warnings that were logged; each is logged once."""
+_tried_nodes: Final[dict[int, bool]] = {}
 
 
 def _set_cores(cores: Iterable[int]) -> None:
@@ -151,14 +157,28 @@ def _set_cores(cores: Iterable[int]) -> None:
         _warn(f"the cores {numbers_text(cores)} cannot be used ({error.strerror}): the system chooses others")
 
 
-def _bind_memory(node: int) -> None:
+def _bind_memory(node: int) -> bool:
+    """Whether the memory that this thread allocates from now on is on a node."""
     nodes = _NodeSet()
     nodes[node // _WORD_BITS] = 1 << node % _WORD_BITS
-    if reason := _set_memory(_BIND, nodes):
+    reason = _set_memory(_BIND, nodes)
+    if reason:
         _warn(
             f"memory cannot be bound to a NUMA node ({reason}): it is where the system puts it; a container needs the "
             f"capability SYS_NICE for it"
         )
+    return not reason
+
+
+def _can_bind(node: int) -> bool:
+    """Whether the system lets this process bind memory to a node; tried once, in a thread that ends."""
+    if node not in _tried_nodes:
+        tried: list[bool] = []
+        thread = threading.Thread(target=lambda: tried.append(_bind_memory(node)), name="memory policy")
+        thread.start()
+        thread.join()
+        _tried_nodes[node] = tried[0]
+    return _tried_nodes[node]
 
 
 def _set_memory(mode: int, nodes: ctypes.Array[ctypes.c_ulong]) -> str:

@@ -151,6 +151,26 @@ def test_a_build_that_the_accelerator_refuses_is_made_anew(
     assert "cannot be used (this engine is of another version), it is built anew" in text
 
 
+def test_a_build_that_the_accelerator_replaces_itself_is_one_line(
+    build: Callable[[], Builder], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As OpenVINO does with a program of another version."""
+    run(build())
+    folder = build().folder
+
+    def replace() -> str:
+        (folder / "a.blob").write_bytes(b"program of this version")
+        return "session"
+
+    caplog.clear()
+    assert with_builds("m", "OpenVINO", folder, replace) == "session"
+    (text,) = lines(caplog)
+    assert "cannot be used (OpenVINO refused it: a.blob has changed), it is built anew" in text
+    # The same once more is what it accepts.
+    assert with_builds("m", "OpenVINO", folder, replace) == "session"
+    assert lines(caplog) == []
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(

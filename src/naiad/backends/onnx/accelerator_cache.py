@@ -32,6 +32,7 @@ BUILD_S: Final = 3600.0
 _MANIFEST: Final = "naiad.json"
 # Files that never change once they are written. Others, such as TensorRT's engines, grow with the shapes of requests.
 _FINAL: Final = ".blob"
+_UNUSABLE: Final = "model '%s': what %s had built cannot be used (%s), it is built anew in %s"
 # Counts the layouts of the folder.
 _LAYOUT: Final = 1
 
@@ -91,22 +92,38 @@ def with_builds(model: str, title: str, folder: Path, make: Callable[[], Any]) -
             _discard(model, title, folder, damage)
         if damage != "":
             return _built(folder, make)
+        before = _stamps(folder)
     try:
-        return make()
+        made = make()
     except ModelLoadError as error:
         with locked(lock, BUILD_S):
             _discard(model, title, folder, first_line(error))
             return _built(folder, make)
+    with locked(lock, BUILD_S):
+        _note_replaced(model, title, folder, before)
+    return made
+
+
+def _note_replaced(model: str, title: str, folder: Path, before: dict[str, tuple[int, int]]) -> None:
+    """An accelerator may replace what it refuses without a word. Most write what they accept again, unchanged."""
+    after = _stamps(folder)
+    if any(after.get(name) != stamp for name, stamp in before.items()) and (damage := _damage(folder)):
+        log.warning(_UNUSABLE, model, title, f"{title} refused it: {damage}", folder)
+        _write_manifest(folder)
 
 
 def _built(folder: Path, make: Callable[[], Any]) -> Any:
     made = make()
+    _write_manifest(folder)
+    return made
+
+
+def _write_manifest(folder: Path) -> None:
     digests = {path.name: _digest(path) for path in _final_files(folder)}
     # In one step, so that a server that is killed leaves none or a whole one.
     written = folder / (_MANIFEST + ".new")
     written.write_text(json.dumps(digests))
     written.rename(folder / _MANIFEST)
-    return made
 
 
 def _damage(folder: Path) -> str | None:
@@ -127,15 +144,18 @@ def _damage(folder: Path) -> str | None:
 
 
 def _discard(model: str, title: str, folder: Path, reason: str) -> None:
-    log.warning(
-        "model '%s': what %s had built cannot be used (%s), it is built anew in %s", model, title, reason, folder
-    )
+    log.warning(_UNUSABLE, model, title, reason, folder)
     shutil.rmtree(folder)
     folder.mkdir()
 
 
 def _final_files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.iterdir()) if path.suffix == _FINAL)
+
+
+def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
+    """What shows that a file was written again."""
+    return {path.name: (found.st_size, found.st_mtime_ns) for path in _final_files(folder) for found in [path.stat()]}
 
 
 def _digest(path: Path) -> str:

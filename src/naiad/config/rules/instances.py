@@ -48,7 +48,18 @@ def _group(group: Any, usable: UsableGpus) -> Iterator[tuple[str, str]]:
     if kind == "KIND_GPU":
         yield from _gpus(group, usable)
     elif group.gpus:
-        yield "gpus", f"has kind {kind} but specifies one or more GPUs"
+        yield "gpus", f"has kind {kind} but specifies one or more GPUs{_advice(kind, usable)}"
+
+
+def _advice(kind: str, usable: UsableGpus) -> str:
+    """What to do about the GPUs of a group that runs on none; one of KIND_AUTO has become one of KIND_CPU by now."""
+    if kind != "KIND_CPU":
+        return ""
+    if usable.ids:
+        return ": remove 'gpus' (KIND_AUTO is KIND_CPU where not all of them can be used)"
+    return (
+        ": remove 'gpus' (KIND_AUTO is KIND_CPU without a GPU; --gpu-fallback=cpu ignores the 'gpus' of such a group)"
+    )
 
 
 def _gpus(group: Any, usable: UsableGpus) -> Iterator[tuple[str, str]]:
