@@ -244,3 +244,9 @@ def test_optimize_converts_a_live_module(tmp_path: Path) -> None:
         assert runner.infer({"input__0": rows})["output__0"].shape == (1, 2)
     folder = nav.triton.model_repository.add_model_from_package(tmp_path / "models", "net", again)
     assert (folder / "config.pbtxt").exists()
+    profile = nav.OptimizationProfile(batch_sizes=[1], stability_percentage=90)
+    with pytest.raises(nav.exceptions.ModelNavigatorUserInputError, match="another workspace"):
+        nav.package.optimize(again, workspace=tmp_path / "again")
+    other = nav.package.optimize(again, optimization_profile=profile, workspace=tmp_path / "other")
+    assert [(result.target, result.state) for result in other.conversion.formats] == [("torchscript-trace", "ok")]
+    assert other.get_model_path("torchscript-trace").is_relative_to(tmp_path / "other")

@@ -102,3 +102,10 @@ def test_a_step_does_not_start_without_room(run: Any) -> None:
     done = run("add", Limits(disk_bytes=1 << 60), first=1, second=2)
     assert "MiB free, and a step needs" in str(done.failure)
     assert "--work" in str(done.failure)
+
+
+def test_a_step_whose_folder_cannot_be_made_fails_alone(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = run_step_process("add", "own_steps:add", {}, tmp_path / "file" / "add", Limits())
+    assert "the step could not start" in str(done.failure)
+    assert "--work" in str(done.failure)

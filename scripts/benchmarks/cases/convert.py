@@ -16,6 +16,8 @@ from ..settings import Settings
 
 MINUTES: Final = 6.0
 QUICK: Final = ("scikit_learn", "lstm")
+QUICK_OPTIONS: Final = ("--batch-sizes=1", "--window=50")
+"""Every path is walked all the same."""
 FULL_PRECISION: Final = ("onnx", "onnx-trace", "openvino")
 """Formats of which one has to beat eager torch on resnet50."""
 TIMES_OF_MODEL: Final = 3.0
@@ -80,7 +82,7 @@ def _one(name: str, settings: Settings) -> Iterator[Figure]:
 
 
 def _measured(settings: Settings, one: Architecture, sums: Sums) -> Iterator[Figure]:
-    converter = converted(one.name, settings.work)
+    converter = converted(one.name, settings.work, *(QUICK_OPTIONS if settings.quick else ()))
     conversion, name = converter.conversion, f"convert_{one.name}"
     tried = sums.add(one, conversion)
     made, _, of = tried.partition(" of ")
@@ -92,7 +94,7 @@ def _measured(settings: Settings, one: Architecture, sums: Sums) -> Iterator[Fig
         yield Figure(f"{name}_onnx_openvino", gain(conversion, *FULL_PRECISION), "times eager torch", Bound(">=", 1.3))
     if conversion.published:
         reported = reported_rate(converter)
-        rates = [rate_in_process(converter, settings.work) for _ in range(PUBLISHED_RUNS)]
+        rates = [rate_in_process(converter, settings.work) for _ in range(1 if settings.quick else PUBLISHED_RUNS)]
         ratio = statistics.median(rates) / reported
         note = f"{ratio:.3f} of it, without a network"
         yield Figure(f"{name}_published", 100 * abs(ratio - 1), "% from the report", Bound("<=", 10), note)

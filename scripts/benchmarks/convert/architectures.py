@@ -17,6 +17,7 @@ from naiad.cli.convert_options import parser
 from naiad.convert.results import Conversion, FormatResult
 from naiad.convert.run import Converter
 
+from ..figures import CaseError
 from . import networks
 
 NETWORKS: Final = Path(networks.__file__)
@@ -65,7 +66,9 @@ def converted(name: str, work: Path, *words: str) -> Converter:
     converter = Converter(settings_of(parser().parse_args(options), repository=folder / "repository"))
     # What was compiled before must not be found.
     with _environment("XDG_CACHE_HOME", str(folder / "cache")), contextlib.redirect_stdout(io.StringIO()):
-        converter.run()
+        conversion = converter.run()
+    if conversion.publish_failure:
+        raise CaseError(conversion.publish_failure)
     return converter
 
 

@@ -98,7 +98,7 @@ def _convert(own: argparse.Namespace) -> int:
         from naiad.convert.package import save
 
         save(conversion, own.package)
-    return 0 if conversion.chosen else _FAILED
+    return 0 if conversion.chosen and not conversion.publish_failure else _FAILED
 
 
 def say(line: str) -> None:

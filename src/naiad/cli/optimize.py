@@ -53,3 +53,5 @@ def _optimize(own: argparse.Namespace, repository: Path) -> None:
         print("--work DIR keeps the scripts, logs and worst samples of formats that failed", file=sys.stderr)
     if not conversion.chosen:
         raise ConvertError(f"nothing to serve: {conversion.reason}")
+    if conversion.publish_failure:
+        raise ConvertError(f"nothing to serve: {conversion.publish_failure}")

@@ -13,6 +13,7 @@ from naiad.errors import first_line
 from naiad.extras import how_to_install
 
 _OPERATORS: Final = (
+    r"No ONNX function found for <OpOverload\(op='([\w.:]+)'",
     r"(?:[Uu]nsupported|[Mm]issing|[Uu]nknown)[^.\n]*?(?:operator|op|function|node)s?[^'\"\w]*['\"]?"
     r"((?:aten|prims|torchvision|torch|prim|quantized|onnx|ai)[.:]+[\w.:]+)",
     r"exporting the operator '([^']+)'",
@@ -39,15 +40,20 @@ _ADVICE: Final = (
         "the code fixes a dimension that varies: take sizes from x.shape, or give samples of one shape",
     ),
     (
+        r"operator was added in version",
+        "give that version as --opset",
+    ),
+    (
+        r"xporting the operator|No ONNX function|aten_\w+|conversion function|decomposition|not a registered function",
+        "replace the operator in the model's code, or leave this format out",
+    ),
+    (
         r"[Oo]pset",
         "try another opset (--opset 18 or newer)",
     ),
     (
-        r"exporting the operator|aten_\w+|conversion function|decomposition|not a registered function",
-        "replace the operator in the model's code, or leave this format out",
-    ),
-    (
-        r"is not scriptable|TorchScript|torch\.jit|Unsupported node kind|Unknown type name|cannot be used as a value",
+        r"is not scriptable|Failed to get source|TorchScript|torch\.jit|Unsupported node kind|Unknown type name|"
+        r"cannot be used as a value",
         "the code is no TorchScript; torch-export takes more of Python",
     ),
     (
@@ -81,7 +87,7 @@ def _failure(error: BaseException) -> StepFailure:
     reason = f"{type(error).__name__}: {_shown(error)}"
     if re.search(_LARGE, text):
         return StepFailure(reason, "", "a file of protobuf ends at 2 GiB; the weights have to be external data")
-    return StepFailure(reason, _operator(text), _advice(text) or _place(error))
+    return StepFailure(reason, _operator(text), _script_place(text) or _advice(text) or _place(error))
 
 
 def _missing(error: BaseException) -> str:
@@ -126,9 +132,10 @@ def _whole(error: BaseException) -> str:
 
 def _shown(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # The exporters of torch wrap the cause in pages of general advice.
+    # The exporters of torch wrap the cause in pages of general advice, as lists.
     telling = [line for line in lines if re.search(r"rror|nsupported|not support|No Op|cannot|Could not", line)]
-    text = (telling or lines or [type(error).__name__])[0]
+    telling = [line for line in telling if not line.startswith("- ")]
+    text = re.sub(r"^<class '[\w.]+'>: ", "", (telling or lines or [type(error).__name__])[0]).rstrip(" .:")
     cause = error.__cause__
     if cause is not None and str(cause) and first_line(cause) not in text:
         text = f"{text} ({type(cause).__name__}: {first_line(cause)})"
@@ -148,6 +155,15 @@ def _advice(text: str) -> str:
         if re.search(pattern, text):
             return advice
     return ""
+
+
+def _script_place(text: str) -> str:
+    """What the compiler of TorchScript marks in the user's own code."""
+    found = re.search(r'File "([^"]+)", line (\d+)\n(?:.*\n)*?\s*(.+)\n\s*~+ <--- HERE', text)
+    if not found:
+        return ""
+    place = f"{found[1]}, in what begins at line {found[2]}: {found[3]}"
+    return f"this code is no TorchScript; torch-export takes more of Python: {place}"
 
 
 def _place(error: BaseException) -> str:

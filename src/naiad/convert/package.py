@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -31,9 +32,7 @@ def save(conversion: Conversion, file: Path, *, overwrite: bool = False, with_sa
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as made:
             made.writestr(_HEAD, json.dumps({"version": _VERSION, "name": conversion.name}))
             made.writestr(REPORT, json.dumps(conversion.as_json(), indent=1).replace(str(work), _ROOT))
-            folders = [work / result.target / "model" for result in conversion.formats if result.is_made]
-            folders += [work / "samples", work / "reference"] if with_samples else []
-            for path in sorted(path for folder in folders for path in folder.rglob("*") if path.is_file()):
+            for path in _files(conversion, work, with_samples=with_samples):
                 made.write(path, str(path.relative_to(work)))
     except OSError as error:
         file.unlink(missing_ok=True)
@@ -64,6 +63,24 @@ def load(file: Path, work: Path) -> Conversion:
     return conversion
 
 
+def copied(conversion: Conversion, work: Path) -> Conversion:
+    """The same conversion with its files in ``work``, another folder.
+
+    Raises:
+        ConvertError: a file cannot be copied.
+    """
+    before = Path(conversion.work).resolve()
+    try:
+        for path in _files(conversion, before, with_samples=True):
+            place = work / path.relative_to(before)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, place)
+    except OSError as error:
+        raise ConvertError(f"{work} cannot be written: {error}") from None
+    text = json.dumps(conversion.as_json())
+    return Conversion.from_json(json.loads(text.replace(str(before), str(work.resolve()))))
+
+
 def inspect(file: Path) -> str:
     """What a package has, as text.
 
@@ -77,6 +94,12 @@ def inspect(file: Path) -> str:
     except (OSError, zipfile.BadZipFile) as error:
         raise ConvertError(f"{file} is no package of naiad convert: {error}") from None
     return f"{report_text(conversion)}\nfiles:\n{sizes}"
+
+
+def _files(conversion: Conversion, work: Path, *, with_samples: bool) -> list[Path]:
+    folders = [work / result.target / "model" for result in conversion.formats if result.is_made]
+    folders += [work / "samples", work / "reference"] if with_samples else []
+    return sorted(path for folder in folders for path in folder.rglob("*") if path.is_file())
 
 
 def _read(packed: zipfile.ZipFile, file: Path, root: str) -> Conversion:

@@ -72,10 +72,10 @@ def run_step_process(
     name: str, function: str, arguments: Mapping[str, Any], folder: Path, limits: Limits
 ) -> StepResult:
     """Run one step to its end, or end it at a limit. Never raises for what the step does."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / RESULT).unlink(missing_ok=True)
-    free = shutil.disk_usage(folder).free
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / RESULT).unlink(missing_ok=True)
+        free = shutil.disk_usage(folder).free
         _write_script(name, function, arguments, folder)
         if free < limits.disk_bytes:
             return StepResult(name, folder, failure=_no_room(folder, free, limits))

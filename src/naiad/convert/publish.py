@@ -86,7 +86,7 @@ def publish(
                 _write_warmup(place, result, signature, batching, warmup)
             place.rename(folder)
     except OSError as error:
-        raise ConvertError(f"{folder} cannot be written: {error}") from None
+        raise ConvertError(f"{folder} cannot be written: {_first_reason(error)}") from None
     return folder
 
 
@@ -109,6 +109,12 @@ def link_for_measuring(
     os.symlink(Path(result.made["file"]).parent.resolve(), place / "1")
     batching = Batching(largest if signature.is_batching else 0)
     (place / "config.pbtxt").write_text(config_of(result, signature, name, batching), encoding="utf-8")
+
+
+def _first_reason(error: OSError) -> str:
+    """Of a tree that could not be copied, why its first file could not."""
+    failures = error.args[0] if isinstance(error, shutil.Error) and error.args else ()
+    return str(failures[0][2]) if isinstance(failures, list) and failures else str(error)
 
 
 def _as_json(result: FormatResult, tensor: NamedTensor) -> dict[str, object]:

@@ -85,5 +85,6 @@ def _failures(conversion: Conversion) -> list[str]:
         for result in conversion.formats
         if result.verified is not None and not result.verified["is_good"]
     ]
+    texts += [f"not published: {conversion.publish_failure}"] if conversion.publish_failure else []
     texts += conversion.notes
     return ["<h2>What failed</h2>", *(f"<pre>{escape(text)}</pre>" for text in texts)] if texts else []

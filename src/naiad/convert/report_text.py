@@ -34,6 +34,8 @@ def report_text(conversion: Conversion, *, has_files: bool = True) -> str:
     lines += ["", f"best: {named}"]
     if conversion.published:
         lines.append(f"published: {conversion.published}")
+    if conversion.publish_failure:
+        lines += _wrapped(f"not published: {conversion.publish_failure}")
     return "\n".join(lines) + "\n"
 
 

@@ -27,7 +27,7 @@ class BatchLevels:
 
     Attributes:
         note: why the next one was not.
-        rss_bytes: resident memory of the process that ran the model.
+        rss_bytes: resident memory of the processes that ran the model, at its greatest.
     """
 
     levels: list[BatchLevel] = field(default_factory=list)
@@ -114,6 +114,7 @@ class Conversion:
         chosen: the name of the best format; empty for none.
         reason: why it was chosen, or why none was.
         published: the folder of the published model; empty when nothing was published.
+        publish_failure: why nothing was published; empty when nothing went wrong.
     """
 
     model: str
@@ -126,6 +127,7 @@ class Conversion:
     chosen: str = ""
     reason: str = ""
     published: str = ""
+    publish_failure: str = ""
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
 

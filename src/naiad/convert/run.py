@@ -32,14 +32,23 @@ class Converter:
         settings: what is asked for.
         progress: is told one line about each step, before and after it.
         has_samples: whether the samples are in ``work/samples`` already.
+        earlier: a conversion in the same folder, without its source: the formats that were made of the source
+            itself are taken as they are, the others are made again.
     """
 
-    def __init__(self, settings: ConvertSettings, progress: Progress | None = None, has_samples: bool = False) -> None:
+    def __init__(
+        self,
+        settings: ConvertSettings,
+        progress: Progress | None = None,
+        has_samples: bool = False,
+        earlier: Conversion | None = None,
+    ) -> None:
         self.settings = settings
         name = settings.name or default_name(settings.model)
         self.conversion = Conversion(settings.model, name, str(settings.work), str(settings.strategy))
         self._say = progress or (lambda line: None)
         self._has_samples = has_samples
+        self._earlier = earlier
 
     @property
     def signature(self) -> SourceSignature:
@@ -59,16 +68,20 @@ class Converter:
         return found
 
     def run(self) -> Conversion:
-        """Do all of it. What fails for one format is in its result.
+        """Do all of it. What fails for one format is in its result, and a failed publication in the conversion's.
 
         Raises:
-            ConvertError: the model or its samples cannot be used, or the best format cannot be published.
+            ConvertError: the model or its samples cannot be used.
         """
         began = time.monotonic()
         self.settings.work.mkdir(parents=True, exist_ok=True)
-        self._describe()
-        self._make_all()
-        self._measure_source()
+        if self._earlier is None:
+            self._describe()
+            self._make_all()
+            self._measure_source()
+        else:
+            self.conversion.described = self._earlier.described
+            self._make_all()
         for result in self.conversion.formats:
             if result.is_made and result.is_wanted:
                 self._verify(result)
@@ -78,7 +91,12 @@ class Converter:
         conversion.seconds = time.monotonic() - began
         self._save()
         if conversion.chosen and settings.repository is not None and not settings.is_dry:
-            self.publish(settings.repository)
+            try:
+                self.publish(settings.repository)
+            except ConvertError as error:
+                # What was converted and measured is worth a report all the same.
+                conversion.publish_failure = str(error)
+                self._save()
         return conversion
 
     def publish(self, repository: Path) -> Path:
@@ -148,7 +166,8 @@ class Converter:
             is_judged = FORMATS[path.target].precision is not Precision.INT8 or self.settings.verification.is_users
             if not wanted and not is_judged:
                 continue
-            self.conversion.formats.append(self._make(path, is_wanted))
+            make = self._make if self._earlier is None or path.parents else self._taken
+            self.conversion.formats.append(make(path, is_wanted))
         unreachable = [target for target in wanted if self.conversion.of(target) is None]
         if unreachable:
             self.conversion.notes.append(f"a model of {kind} cannot become {', '.join(unreachable)}")
@@ -165,7 +184,12 @@ class Converter:
         # Another parent is tried when the first one fails.
         for number, parent in enumerate(parents or [None]):
             folder = self.settings.work / path.target / ("export" if not number else f"export-{number + 1}")
-            done = self._step(path.target, path.function, self._arguments(path, parent), folder)
+            try:
+                arguments = self._arguments(path, parent)
+            except OSError as error:
+                result.failure, result.failed_in = StepFailure(f"{folder} cannot be written: {error}"), "export"
+                break
+            done = self._step(path.target, path.function, arguments, folder)
             result.seconds, result.peak_bytes = result.seconds + done.seconds, max(result.peak_bytes, done.peak_bytes)
             result.frameworks = done.frameworks
             self._note_failure(result, done, "export")
@@ -176,6 +200,15 @@ class Converter:
             if done.failure.is_missing_package:
                 break
         return result
+
+    def _taken(self, path: paths.Path, is_wanted: bool) -> FormatResult:
+        """A format of the earlier conversion, to be verified and measured anew."""
+        before = self._earlier.of(path.target) if self._earlier else None
+        if before is None or before.made is None:
+            failure = StepFailure("it is made from the source, which a package does not have")
+            return FormatResult(path.target, is_wanted, failure=failure, failed_in="export")
+        fields = ("made", "seconds", "peak_bytes", "size_bytes", "precision", "frameworks")
+        return FormatResult(path.target, is_wanted, **{name: getattr(before, name) for name in fields})
 
     def _arguments(self, path: paths.Path, parent: FormatResult | None) -> dict[str, Any]:
         settings = self.settings
@@ -246,8 +279,8 @@ class Converter:
             },
             folder,
         )
-        measured = BatchLevels.from_json(done.value) if done.value else None
-        if measured and measured.levels:
+        measured = _levels(done)
+        if measured is not None:
             result.measured = measured
             if done.failure is not None:
                 # The batches before the one that ended the step count.
@@ -276,9 +309,8 @@ class Converter:
             },
             self.settings.work / "source",
         )
-        if done.value and done.value["levels"]:
-            self.conversion.source = BatchLevels.from_json(done.value)
-        elif done.failure is not None:
+        self.conversion.source = _levels(done)
+        if self.conversion.source is None and done.failure is not None:
             self.conversion.notes.append(f"the source itself was not measured: {done.failure}")
 
     def _step(self, name: str, function: str, arguments: dict[str, Any], folder: Path) -> StepResult:
@@ -299,7 +331,12 @@ class Converter:
 
     def _save(self) -> None:
         text = json.dumps(self.conversion.as_json(), indent=1)
-        (self.settings.work / REPORT).write_text(text, encoding="utf-8")
+        try:
+            (self.settings.work / REPORT).write_text(text, encoding="utf-8")
+        except OSError as error:
+            # The report that its caller shows does not come from the file.
+            note = f"{self.settings.work / REPORT} cannot be written: {error}"
+            self.conversion.notes += [note] if note not in self.conversion.notes else []
 
 
 def default_name(model: str) -> str:
@@ -320,6 +357,14 @@ def _absolute(place: str) -> str:
 
 def _size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _levels(done: StepResult) -> BatchLevels | None:
+    """What a step measured; None when it came to nothing."""
+    if not done.value or not done.value["levels"]:
+        return None
+    # The step cannot tell: its model is unloaded at its end, and may run in a process of its own.
+    return BatchLevels.from_json({**done.value, "rss_bytes": done.peak_bytes})
 
 
 def _measured(result: FormatResult) -> BatchLevels:

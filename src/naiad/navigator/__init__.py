@@ -26,7 +26,7 @@ from naiad.navigator.configuration import (
     TorchScriptConfig,
     TorchTensorRTConfig,
 )
-from naiad.navigator.package import Package
+from naiad.navigator.converted import Package
 from naiad.navigator.strategies import (
     MaxThroughputAndMinLatencyStrategy,
     MaxThroughputStrategy,

@@ -17,8 +17,8 @@ from naiad.convert.samples import collect, write_samples
 from naiad.convert.settings import ConvertSettings, Verification
 from naiad.convert.user_code import load_object
 from naiad.navigator.configuration import CustomConfig, DeviceKind, OnnxConfig, OptimizationProfile, our_formats
+from naiad.navigator.converted import Package
 from naiad.navigator.nested import is_nested, of_tensors, take_apart, tensors_alone
-from naiad.navigator.package import Package
 
 
 def optimize(
@@ -60,7 +60,7 @@ def optimize(
     place = str(model) if isinstance(model, str | Path) else _pickled(model, work / "source.pkl")
     function = ""
     if verify_func is not None:
-        function = _verify_file(verify_func, work)
+        function = verify_file(verify_func, work)
     opset = next((one.opset or 0 for one in custom_configs or () if isinstance(one, OnnxConfig)), 0)
     settings = ConvertSettings(
         model=place,
@@ -99,7 +99,7 @@ def _pickled(model: Any, file: Path) -> str:
     return f"pickle:{file}"
 
 
-def _verify_file(function: Callable[..., Any], work: Path) -> str:
+def verify_file(function: Callable[..., Any], work: Path) -> str:
     """A Python file with the function, which the steps' processes load."""
     # Its folder comes onto the module path, and the workspace itself has folders with names of frameworks.
     folder = work / "verify"

@@ -9,8 +9,8 @@ import numpy as np
 
 from naiad.convert.signature import NamedTensor
 from naiad.navigator.configuration import TensorType
+from naiad.navigator.converted import Package, PackageRunner
 from naiad.navigator.exceptions import ModelNavigatorRuntimeAnalyzerError
-from naiad.navigator.package import Package, PackageRunner
 from naiad.navigator.strategies import RuntimeSearchStrategy
 from naiad.pytriton.model_config import ModelConfig, Tensor
 

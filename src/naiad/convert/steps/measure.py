@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import base64
 import json
-import resource
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import psutil
 
 from naiad.convert.errors import StepError
 from naiad.convert.samples import Sample, load_samples, with_rows
 from naiad.convert.source import load_source
 from naiad.convert.step_program import write_result
 
+if TYPE_CHECKING:
+    from naiad.perf.run import PerfRun
+
 _MODEL: Final = "measured"
 _ROWS: Final = 8
 _LONGEST_TEXT: Final = 64 << 20
+_WIDENINGS: Final = 3
+"""How often windows without a response are made longer."""
 
 
 def measure_served(
@@ -103,15 +106,15 @@ def _level(
     stability_percent: float,
     max_trials: int,
 ) -> dict[str, float]:
-    from naiad.perf.options import parse_perf
-    from naiad.perf.run import PerfRun
-
-    words = ["-m", _MODEL, "--service-kind=in_process", f"--model-repository={repository}"]
-    words += [f"--measurement-interval={window_ms}", f"--stability-percentage={stability_percent:g}"]
-    words += [f"--max-trials={max_trials}", f"--input-data={data}", "--concurrency-range=1", *shapes]
-    words += ["-b", str(size)] if batching else []
-    run = PerfRun(parse_perf(words, {}))
-    report = run.run()
+    more = [*shapes, *(["-b", str(size)] if batching else [])]
+    run = _run(repository, data, more, window_ms, stability_percent, max_trials)
+    for _ in range(_WIDENINGS):
+        if not _is_silent(run):
+            break
+        # A format may be many times slower than the source by which the window was chosen.
+        window_ms *= 4
+        run = _run(repository, data, more, window_ms, stability_percent, max_trials)
+    report = run.report
     if run.failure or not report.levels:
         raise StepError(run.failure or "nothing was measured")
     level = report.levels[0]
@@ -129,6 +132,26 @@ def _level(
     }
 
 
+def _run(
+    repository: str, data: Path, more: list[str], window_ms: int, stability_percent: float, max_trials: int
+) -> PerfRun:
+    """A run of one level, at its end."""
+    from naiad.perf.options import parse_perf
+    from naiad.perf.run import PerfRun
+
+    words = ["-m", _MODEL, "--service-kind=in_process", f"--model-repository={repository}"]
+    words += [f"--measurement-interval={window_ms}", f"--stability-percentage={stability_percent:g}"]
+    words += [f"--max-trials={max_trials}", f"--input-data={data}", "--concurrency-range=1", *more]
+    run = PerfRun(parse_perf(words, {}))
+    run.run()
+    return run
+
+
+def _is_silent(run: PerfRun) -> bool:
+    """Whether no window had a response, not even an error."""
+    return any(not level.merged.requests and not level.merged.errors for level in run.report.levels)
+
+
 def _figures(size: int, durations: np.ndarray[Any, Any], rate: float) -> dict[str, float]:
     p50, p99 = (float(np.percentile(durations, percent)) / 1e6 for percent in (50, 99))
     mean = float(durations.mean()) / 1e6
@@ -136,12 +159,7 @@ def _figures(size: int, durations: np.ndarray[Any, Any], rate: float) -> dict[st
 
 
 def _found(levels: list[dict[str, float]], note: str) -> dict[str, Any]:
-    return {
-        "levels": levels,
-        "note": note,
-        "rss_bytes": psutil.Process().memory_info().rss,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-    }
+    return {"levels": levels, "note": note}
 
 
 def _rates(levels: list[dict[str, float]]) -> list[float]:

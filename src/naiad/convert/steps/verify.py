@@ -29,6 +29,8 @@ def verify(
 ) -> dict[str, Any]:
     """Run all samples and judge them; ``worst.npz`` gets the sample that differs most, with both outputs.
 
+    It gets the first sample whose outputs cannot be compared, where there is one. A user's function judges these, too.
+
     Args:
         folder: with ``samples`` and ``reference``.
         metric, minimum, function: the user's own threshold, which decides alone where it is given.
@@ -39,12 +41,24 @@ def verify(
     found: list[Arrays] = []
     difference = Difference()
     tolerance = TOLERANCES.get(Precision(precision))
+    unlike = ""
     for index, (sample, expected) in enumerate(zip(samples, wanted, strict=True)):
         outputs = _run(runner, sample, index)
         found.append(outputs)
-        difference.add(index, expected, outputs, tolerance)
-    _keep_worst(difference.worst, samples, wanted, found)
+        try:
+            difference.add(index, expected, outputs, tolerance)
+        except StepError as error:
+            if not unlike:
+                _keep_worst(index, samples, wanted, found)
+            if not function:
+                raise
+            # Only the user knows what detections of another number are worth.
+            unlike = unlike or str(error)
+    if not unlike:
+        _keep_worst(difference.worst, samples, wanted, found)
     is_good, reason = _judged(difference, precision, metric, minimum, function, found, wanted)
+    if unlike:
+        reason = f"{reason}; the errors leave out samples that cannot be compared: {unlike}"
     return {
         "is_good": is_good,
         "reason": reason,

@@ -16,8 +16,8 @@ from naiad.convert.errors import ConvertError
 from naiad.convert.model_config import fill_tensor
 from naiad.convert.publish import publish
 from naiad.convert.samples import load_samples
+from naiad.navigator.converted import Package
 from naiad.navigator.exceptions import ModelNavigatorEmptyPackageError
-from naiad.navigator.package import Package
 from naiad.navigator.strategies import RuntimeSearchStrategy
 from naiad.navigator.triton.configs import SpecializedModelConfig
 
