@@ -109,7 +109,8 @@ def one_connection_each(server: RunningServer) -> Iterator[list[socket.socket]]:
         found: dict[int, socket.socket] = {}
         for _ in range(100):
             connection = stack.enter_context(server.connect())
-            assert ask(connection, "/v2/models/same/infer", numbers([1])).status in (200, 401)
+            connection.sendall(request_bytes("GET", "/v2/health/live", None))
+            assert read_response(connection, "GET").status == 200
             found.setdefault(front_of(server, connection.getsockname()[1]).pid, connection)
             if len(found) == 2:
                 break
