@@ -13,7 +13,7 @@ import numpy as np
 from .figures import CaseError
 
 Array = np.ndarray[Any, Any]
-DATATYPES = {"float32": "FP32", "int64": "INT64", "int32": "INT32", "float16": "FP16"}
+DATATYPES = {"float32": "FP32", "int64": "INT64", "int32": "INT32", "float16": "FP16", "uint8": "UINT8"}
 NUMPY_TYPES = {wire: np.dtype(name) for name, wire in DATATYPES.items()}
 HEADER_LENGTH = "Inference-Header-Content-Length"
 

@@ -146,15 +146,16 @@ def save_graph(
     nodes: Sequence[tuple[str, list[str], str]],
     weights: dict[str, Array],
     output: str,
+    width: int = 16,
 ) -> None:
-    """Write an ONNX network whose FP32 output is [rows, 16]."""
+    """Write an ONNX network whose FP32 output is [rows, width]."""
     onnx = _import_onnx()
     make, tensors = onnx.helper, onnx.TensorProto
     graph = make.make_graph(
         [make.make_node(kind, sources, [target]) for kind, sources, target in nodes],
         path.parent.parent.name,
         [make.make_tensor_value_info(name, getattr(tensors, dtype), list(shape)) for name, dtype, shape in inputs],
-        [make.make_tensor_value_info(output, tensors.FLOAT, ["rows", 16])],
+        [make.make_tensor_value_info(output, tensors.FLOAT, ["rows", width])],
         [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()],
     )
     model = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)])

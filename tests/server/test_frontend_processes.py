@@ -19,7 +19,7 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 from tritonclient.grpc import service_pb2, service_pb2_grpc
-from tritonclient.utils import np_to_triton_dtype
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from naiad.testing import RESPONSE_S, RunningServer, read_response, request_bytes, run_to_end, serving, wait_until
 from support import triton_inputs
@@ -109,7 +109,8 @@ def one_connection_each(server: RunningServer) -> Iterator[list[socket.socket]]:
         found: dict[int, socket.socket] = {}
         for _ in range(100):
             connection = stack.enter_context(server.connect())
-            assert ask(connection, "/v2/models/same/infer", numbers([1])).status in (200, 401)
+            connection.sendall(request_bytes("GET", "/v2/health/live", None))
+            assert read_response(connection, "GET").status == 200
             found.setdefault(front_of(server, connection.getsockname()[1]).pid, connection)
             if len(found) == 2:
                 break
@@ -447,17 +448,23 @@ def test_without_its_engine_every_process_says_so_until_it_is_back(models: Path,
         engine.kill()
         assert slow.result(RESPONSE_S).status in (503, 200)
         seen: list[tuple[int, str]] = []
+        calls: list[str | None] = []
+        given = [input_of(tritonclient.grpc, "INPUT0", np.ones(4, np.int32))]
 
         def serves() -> bool:
             found = server.infer("same", numbers([1]))
             seen.append((found.status, found.body.decode()))
+            try:
+                client.infer("same", given)
+            except InferenceServerException as error:
+                calls.append(error.status())
             return found.status == 200
 
         wait_until(serves, 30, "the models are served again")
         # Until then callers are told to come again, and never that there is no such model.
         assert {status for status, _ in seen} <= {200, 503}
         assert all("is being started again" in text for status, text in seen if status == 503)
-        given = [input_of(tritonclient.grpc, "INPUT0", np.ones(4, np.int32))]
+        assert set(calls) == {"StatusCode.UNAVAILABLE"}
         assert client.infer("same", given).as_numpy("OUTPUT0").tolist() == [1, 1, 1, 1]
         assert len(processes(server)["front"]) == 2
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from naiad.testing import RunningServer, start_server, wait_until
-from server.test_frontend_processes import FRONTS, processes
+from server.test_frontend_processes import FRONTS, ask, one_connection_each, processes
 from support.api_keys import hashed
 from support.served_models import identity, numbers, write_model
 
@@ -127,3 +127,20 @@ def test_changed_settings_are_those_of_front_ends_too(tmp_path: Path) -> None:
             return any(f"I {pid} " in line and OPENED in line for pid in fronts for line in server.log.splitlines())
 
         wait_until(is_logged, 10, "a front end logs its connections in the new format")
+
+
+def test_lines_about_requests_have_their_ids_whatever_process_they_come_to(tmp_path: Path) -> None:
+    path = tmp_path / "naiad.log"
+    with logging_to(path) as server, one_connection_each(server) as connections:
+        make_verbose(server, path)
+        wrong = {"inputs": [{"name": "X", "datatype": "INT32", "shape": [1], "data": [1]}]}
+        for number, connection in enumerate(connections):
+            for kind, given, status in (("right", numbers([1]), 200), ("wrong", wrong, 400)):
+                named = {**given, "id": f"{kind}-{number}"}
+                assert ask(connection, "/v2/models/same/infer", named).status == status
+        wanted = {f"{kind}-{number}" for kind in ("right", "wrong") for number in range(2)}
+
+        def all_logged() -> bool:
+            return wanted == {line["request_id"] for line in lines(path) if "request_id" in line}
+
+        wait_until(all_logged, 10, "each request has a line with its id")

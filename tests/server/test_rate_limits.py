@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from naiad.testing import run_to_end, wait_until
+from naiad.testing import RESPONSE_S, run_to_end, wait_until
+from server.test_frontend_processes import FRONTS, one_connection_each
+from server.test_frontend_processes import ask as ask_at
 from support.python_models import HEAD, TENSORS, Client, client_of
 
 # Notes in a file when it begins and ends; dies when it is told to.
@@ -68,6 +71,25 @@ def test_instances_of_all_models_share_what_there_is(client: Client, repository:
     ask(client)
     notes = (repository / "notes").read_text()
     assert notes == "()" * 40
+
+
+@pytest.mark.slow
+def test_requests_to_several_front_ends_share_what_there_is(repository: Path, tmp_path: Path) -> None:
+    options = (*MODE, "--rate-limit-resource", "r:3", *FRONTS)
+    with client_of(repository, tmp_path / "log", *options) as client, ThreadPoolExecutor(2) as callers:
+
+        def alternate(connection: socket.socket, names: Sequence[str]) -> list[int]:
+            given = {"inputs": [{"name": "X", "datatype": "FP32", "shape": [1, 1], "data": [1]}]}
+            return [ask_at(connection, f"/v2/models/{name}/infer", given).status for name in names]
+
+        # The model of one front end runs while the other model has its request from the other front end.
+        with one_connection_each(client.server) as connections:
+            asked = [
+                callers.submit(alternate, connection, names * 5)
+                for connection, names in zip(connections, (("one", "other"), ("other", "one")), strict=True)
+            ]
+            assert [one.result(RESPONSE_S) for one in asked] == [[200] * 10] * 2
+    assert (repository / "notes").read_text() == "()" * 20
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ def small(settings: Settings) -> Iterator[Figure]:
 
 def image(settings: Settings) -> Iterator[Figure]:
     """600 KB each way."""
-    return _measure(settings, "python_600kb", IMAGE, {1: 3.0, 4: 3.0, 16: 3.0})
+    return _measure(settings, "python_600kb", IMAGE, {1: 3.0, 4: 3.0, 16: 3.0}, True)
 
 
 def image_in_regions(settings: Settings) -> Iterator[Figure]:
@@ -36,7 +36,7 @@ def image_in_regions(settings: Settings) -> Iterator[Figure]:
 
 def ten_megabytes(settings: Settings) -> Iterator[Figure]:
     """10 MB each way."""
-    return _measure(settings, "python_10mb", TEN_MB, {1: 3.0, 4: 3.0})
+    return _measure(settings, "python_10mb", TEN_MB, {1: 3.0, 4: 3.0, 16: 3.0}, True)
 
 
 def _measure(

@@ -77,6 +77,11 @@ class RequestBatchThread(ModelInstance):
         self._queue.put(batch)
 
     def _take(self, batch: Batch, results: Sequence[RequestResult]) -> None:
+        outputs = [result.outputs for result in results if result.error is None and result.outputs is not None]
+        if len(outputs) == len(results):
+            # The usual case: counted once for all.
+            self._events.worker_completed(self, batch, outputs)
+            return
         # The instance gets its next batch before the callers get their responses, and runs it meanwhile.
         self._events.step_finished(self, batch)
         for request, result in zip(batch.requests, results, strict=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from time import monotonic_ns
 from typing import Final, Protocol
@@ -23,7 +23,7 @@ from naiad.execution.batching.response import Response
 from naiad.execution.instances.instance_loop import InstanceLoop
 from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.instances.runner import run_failed
-from naiad.request import InferRequest, request_label
+from naiad.request import Array, InferRequest, request_label
 from naiad.tensor.packed_bytes import with_unpacked
 from naiad.worker.ipc.frames import FLAG_EMPTY, FLAG_ERROR, FLAG_FINAL
 
@@ -34,7 +34,10 @@ MAX_UNTAKEN: Final = 64
 
 
 class StreamEventSink(Protocol):
-    """Takes the responses of streaming instances, on the event loop."""
+    """Takes the responses of streaming instances and of threads that get requests, on the event loop."""
+
+    def worker_completed(self, instance: ModelInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
+        """Take the one response of each request of a batch, after which the instance can take the next one."""
 
     def worker_responded(self, request: InferRequest, response: Response, batch: Batch) -> None:
         """Take one response, final or not, to a request of the batch."""

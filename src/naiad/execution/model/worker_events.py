@@ -38,7 +38,7 @@ class WorkerEvents:
         self.held: dict[InferRequest, Response] = {}
         self.instances: Sequence[ModelInstance] = ()
 
-    def worker_completed(self, instance: ProcessInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
+    def worker_completed(self, instance: ModelInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
         """Take the one response of each request of a batch."""
         if self._scheduler.has_run(instance, batch, outputs):
             # The instance gets its next batch before the callers get their responses, and runs it meanwhile.
@@ -174,12 +174,12 @@ class WorkerEvents:
         self._queue.outage = UnavailableError(text)
         self._scheduler.fail_all(self._queue.outage)
 
-    def worker_ready(self, instance: ProcessInstance) -> None:
+    def worker_ready(self, instance: ModelInstance) -> None:
         """An instance can take a batch again."""
         self._revive(instance)
         self._queue.freed(instance)
 
-    def _revive(self, instance: ProcessInstance) -> None:
+    def _revive(self, instance: ModelInstance) -> None:
         self._scheduler.found(instance)
         if instance not in self._queue.passive:
             self._queue.outage = None
