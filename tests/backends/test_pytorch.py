@@ -57,6 +57,11 @@ def io(inputs: str, outputs: str, extra: str = "max_batch_size: 8 ", dims: str =
     return text + extra
 
 
+def untried(text: str) -> str:
+    """The same for requests of any shapes together, with which no load tries a model."""
+    return text.replace("dims: -1 }", "dims: -1 allow_ragged_batch: true }", 1)
+
+
 def run(path: Path, text: str, inputs: Arrays, *outputs: str) -> list[np.ndarray]:
     with running("pytorch", context(path), spec(text)) as instance:
         result = instance.execute(inputs, outputs)
@@ -120,8 +125,9 @@ def test_dictionaries_go_by_key(tmp_path: Path) -> None:
     wrong = io("a b", "product")
     assert "forward returned the keys ['difference', 'sum'], without 'product'" in refusal(path, wrong)
     variable = io("a b", "product", dims="dims: -1")
+    assert "forward returned the keys ['difference', 'sum'], without 'product'" in refusal(path, variable)
     with pytest.raises(BackendError, match=r"keys \['difference', 'sum'\], without 'product'"):
-        run(path, variable, {"a": X, "b": Y}, "product")
+        run(path, untried(variable), {"a": X, "b": Y}, "product")
 
 
 def test_arguments_with_a_default_may_be_left_out(tmp_path: Path) -> None:
@@ -166,6 +172,37 @@ def test_other_dims_of_an_output_are_a_warning(tmp_path: Path, caplog: pytest.Lo
     (found,) = run(path, LINEAR.replace("dims: [ 3 ]", "dims: [ 7 ]"), {"x": np.zeros((2, 4), np.float32)}, "y")
     assert found.shape == (2, 3)
     assert "output 'y' has dims [7] in the configuration, and the model returns [3]; write dims: [ 3 ]" in caplog.text
+
+
+CONVOLUTION = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 7), torch.nn.Conv2d(4, 2, 7))
+"""Takes no images of 8 by 8."""
+
+
+@pytest.mark.parametrize(
+    ("module", "given", "old", "new", "words"),
+    [
+        (torch.nn.Linear(4, 3), "-1, 4", "FP32", "INT32", "the inputs 'x' TYPE_INT32 .* must have the same dtype"),
+        (torch.nn.Embedding(9, 3), "-1", "", "", "the inputs 'x' TYPE_FP32 .* one of the following scalar types"),
+        (CONVOLUTION, "3, -1, -1", 'y" data_type: TYPE_FP32', 'y" data_type: TYPE_FP16', r"says TYPE_FP16, the model"),
+    ],
+    ids=["input", "tokens", "output"],
+)
+def test_types_are_compared_where_dims_are_variable(
+    tmp_path: Path, module: torch.nn.Module, given: str, old: str, new: str, words: str
+) -> None:
+    path = torch_models.save(tmp_path / "m.pt", module)
+    text = LINEAR.replace("dims: [ 4 ]", f"dims: [ {given} ]").replace("dims: [ 3 ]", "dims: [ -1, 3 ]")
+    found = refusal(path, text.replace(old, new, 1))
+    assert re.search(words, found), found
+    assert "\n" not in found
+
+
+def test_a_model_that_takes_none_of_the_guessed_sizes_is_served(tmp_path: Path) -> None:
+    path = torch_models.save(tmp_path / "m.pt", Eights())
+    text = LINEAR.replace("dims: [ 4 ]", "dims: [ -1 ]").replace("dims: [ 3 ]", "dims: [ -1 ]")
+    ones = np.ones((8, 4), np.float32)
+    (found,) = run(path, text, {"x": ones}, "y")
+    assert_same(found, ones * 2)
 
 
 class Eights(torch.nn.Module):
@@ -375,14 +412,15 @@ def test_a_raising_model_ends_with_its_own_words(tmp_path: Path) -> None:
 def test_a_return_value_that_is_no_tensor_is_named(tmp_path: Path) -> None:
     path = torch_models.save(tmp_path / "m.pt", torch_models.ReturnsNumber())
     assert "forward returned int, expected a tensor" in refusal(path, io("x", "o"))
-    variable = {"dims": "dims: -1"}
+    variable = io("x", "o", dims="dims: -1")
+    assert "forward returned int, expected a tensor" in refusal(path, variable)
     with pytest.raises(BackendError, match="forward returned int, expected a tensor"):
-        run(path, io("x", "o", **variable), {"x": X}, "o")
+        run(path, untried(variable), {"x": X}, "o")
     lists = torch_models.save(tmp_path / "l.pt", torch_models.ManyTensors())
     words = "returned 3 value(s), the configuration expects the outputs a, b, c, d"
     assert words in refusal(lists, io("x", "a b c d"))
     with pytest.raises(BackendError, match=re.escape(words)):
-        run(lists, io("x", "a b c d", **variable), {"x": X}, "d")
+        run(lists, untried(io("x", "a b c d", dims="dims: -1")), {"x": X}, "d")
 
 
 # Threads

@@ -126,6 +126,17 @@ def test_tensors_that_the_model_does_not_have_are_refused(tmp_path: Path, old: s
     assert re.search(words, text), text
 
 
+def test_types_are_compared_where_dims_are_variable(tmp_path: Path) -> None:
+    path = write(tmp_path, PLAIN)
+    text = CONFIG.replace("dims: 4", "dims: [ -1, 4 ]").replace("dims: 3", "dims: [ -1, 3 ]")
+    for old, new, words in (
+        ("TYPE_FP32", "TYPE_FP64", "the inputs 'x' TYPE_FP64 .*takes no such inputs: torch: RuntimeError: "),
+        ('"y" data_type: TYPE_FP32', '"y" data_type: TYPE_INT32', "says TYPE_INT32, the model has TYPE_FP32"),
+    ):
+        found = refusal(path, text.replace(old, new, 1))
+        assert re.search(words, found), found
+
+
 def test_other_dims_of_an_output_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     np.testing.assert_array_equal(answer(write(tmp_path, PLAIN), CONFIG.replace("dims: 3", "dims: 7")), EXPECTED)
     assert "output 'y' has dims [7] in the configuration, and the model returns [3]; write dims: [ 3 ]" in caplog.text

@@ -25,6 +25,9 @@ log = logging.getLogger("naiad")
 
 # Words of torch about types that do not fit, which do not depend on the data.
 _ABOUT_TYPES: Final = re.compile(r"same dtype|\bscalar types?\b")
+# For dims of any size, one after another: a model may need equal sizes, or room for its kernels.
+_GUESSED_SIZES: Final = (1, 8, 64)
+_NOT_CHECKED: Final = "model '%s' does not run on zeros, so its outputs are not checked: %s"
 # Words that only a run without data brings.
 _ABOUT_DEVICES: Final = re.compile(r"\bmeta\b|\bdevices?\b|NotImplementedError", re.IGNORECASE)
 
@@ -60,12 +63,19 @@ def shapes_only(forward: Callable[..., Any], plan: CallPlan) -> TorchInstance:
     return TorchInstance(ShapesOnly(forward), replace(plan, effects=effects), None)
 
 
-def zero_inputs(spec: ModelSpec, rows: int = 1) -> Arrays | None:
-    """Zeros for all inputs, ``rows`` of them where the model batches; None where the shapes are not fixed."""
+def zero_inputs(spec: ModelSpec, rows: int = 1, size: int | None = None) -> Arrays | None:
+    """Zeros for all inputs, ``rows`` of them where the model batches; None where the shapes are not fixed.
+
+    With a ``size`` that is the one of all variable dims.
+    """
     tensors = spec.inputs.values()
     shapes = {t.name: t.dims if t.reshape is None else t.reshape for t in tensors}
-    if any(-1 in shape for shape in shapes.values()) or any(t.allow_ragged_batch or t.dtype.is_bytes for t in tensors):
+    if any(t.allow_ragged_batch or t.dtype.is_bytes for t in tensors):
         return None
+    if any(-1 in shape for shape in shapes.values()):
+        if size is None:
+            return None
+        shapes = {name: tuple(size if dim == -1 else dim for dim in shape) for name, shape in shapes.items()}
     lead = (rows,) if spec.max_batch_size else ()
     return {t.name: np.zeros((*lead, *shapes[t.name]), t.dtype.numpy) for t in tensors}
 
@@ -81,13 +91,14 @@ def check_run(spec: ModelSpec, model: TorchInstance, without_data: Callable[[], 
     """
     zeros = zero_inputs(spec)
     if zeros is None:
+        _check_variable(spec, lambda: model, without_data)
         return
     try:
         returned = model.returned(zeros)
     except BackendError as error:
         if _ABOUT_TYPES.search(str(error)) or _fails_without_data(without_data, spec, _kind(error)):
             raise _refused(spec, error) from error
-        log.info("model '%s' does not run on zeros, so its outputs are not checked: %s", spec.name, error)
+        log.info(_NOT_CHECKED, spec.name, error)
         return
     _check_returned(spec, model, returned)
 
@@ -97,19 +108,57 @@ def check_twice(spec: ModelSpec, without_data: TorchInstance, with_data: Callabl
     looks at its data. Errors as ``check_run``."""
     zeros = zero_inputs(spec)
     if zeros is None:
+        _check_variable(spec, with_data, lambda: without_data)
         return
     failure = _failure_of(without_data, zeros)
     if failure is None or not _ABOUT_DEVICES.search(str(failure)):
         check_run(spec, with_data(), lambda: without_data)
 
 
-def _check_returned(spec: ModelSpec, model: TorchInstance, returned: Any) -> None:
+def _check_variable(
+    spec: ModelSpec, with_data: Callable[[], TorchInstance], without_data: Callable[[], TorchInstance]
+) -> None:
+    """Compare the types of a model with dims of any size with the configuration.
+
+    Their sizes are guessed, without data first: where that fails nothing is known, as another size may fit.
+
+    Raises:
+        ModelLoadError: the model takes or returns other types, or returns other outputs.
+    """
+    guesses = [zeros for size in _GUESSED_SIZES if (zeros := zero_inputs(spec, size=size)) is not None]
+    sketch = _made(without_data, spec) if guesses else None
+    if sketch is None:
+        return
+    for zeros in guesses:
+        failure = _failure_of(sketch, zeros)
+        if failure is None or _ABOUT_TYPES.search(str(failure)):
+            _check_types(spec, with_data(), zeros)
+            return
+        log.debug("model '%s' is not tried with dims of one guessed size: %s", spec.name, failure)
+
+
+def _check_types(spec: ModelSpec, model: TorchInstance, zeros: Arrays) -> None:
     try:
-        outputs = model.results(returned, tuple(spec.outputs))
+        returned = model.returned(zeros)
     except BackendError as error:
-        raise ModelLoadError(f"model '{spec.name}': the configuration does not fit the model: {error}") from error
+        if _ABOUT_TYPES.search(str(error)):
+            raise _refused(spec, error) from error
+        log.info(_NOT_CHECKED, spec.name, error)
+        return
+    check_outputs(spec, _outputs_of(spec, model, returned), with_shapes=False)
+
+
+def _check_returned(spec: ModelSpec, model: TorchInstance, returned: Any) -> None:
+    outputs = _outputs_of(spec, model, returned)
     check_outputs(spec, outputs, with_shapes=False)
     _warn_of_shapes(spec, outputs)
+
+
+def _outputs_of(spec: ModelSpec, model: TorchInstance, returned: Any) -> Arrays:
+    try:
+        return model.results(returned, tuple(spec.outputs))
+    except BackendError as error:
+        raise ModelLoadError(f"model '{spec.name}': the configuration does not fit the model: {error}") from error
 
 
 def check_outputs(spec: ModelSpec, outputs: Arrays, with_shapes: bool = True) -> None:
@@ -131,10 +180,8 @@ def check_outputs(spec: ModelSpec, outputs: Arrays, with_shapes: bool = True) ->
 
 def _fails_without_data(make: Callable[[], TorchInstance], spec: ModelSpec, kind: str) -> bool:
     """Whether a model fails with an error of this kind for its types and shapes alone, however many rows there are."""
-    try:
-        model = make()
-    except Exception as error:
-        log.debug("model '%s' cannot be tried without data: %s", spec.name, error)
+    model = _made(make, spec)
+    if model is None:
         return False
     for rows in _rows(spec.max_batch_size):
         zeros = zero_inputs(spec, rows)
@@ -142,6 +189,14 @@ def _fails_without_data(make: Callable[[], TorchInstance], spec: ModelSpec, kind
         if failure is None or _kind(failure) != kind or _ABOUT_DEVICES.search(str(failure)):
             return False
     return True
+
+
+def _made(make: Callable[[], TorchInstance], spec: ModelSpec) -> TorchInstance | None:
+    try:
+        return make()
+    except Exception as error:
+        log.debug("model '%s' cannot be tried without data: %s", spec.name, error)
+        return None
 
 
 def _failure_of(model: TorchInstance, zeros: Arrays) -> BackendError | None:
