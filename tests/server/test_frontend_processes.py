@@ -40,7 +40,7 @@ def input_of(library: Any, name: str, values: np.ndarray) -> Any:
 def write_models(folder: Path) -> Path:
     write_model(folder, "same", identity())
     write_model(folder, "strings", identity("TYPE_STRING"))
-    write_model(folder, "slow", identity(delay_ms=400))
+    write_model(folder, "slow", identity(delay_ms=1000))
     write_model(folder, "sum", "max_batch_size: 8", graph=SUM_AND_DIFFERENCE)
     start, ready = (
         f'{{ name: "{kind}" control [ {{ kind: CONTROL_SEQUENCE_{kind} int32_false_true: [ 0, 1 ] }} ] }}'
