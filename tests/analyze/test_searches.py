@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from statistics import median
+from statistics import mean, median
 
 import psutil
 import pytest
@@ -64,6 +64,19 @@ def test_a_fifth_of_the_measurements_finds_the_best(name: str) -> None:
         assert source.count <= source.space.size / 5
         found.append(choice(source, profile))
     assert median(found) >= 0.95, found
+
+
+def test_longer_windows_of_a_small_search_lower_the_noise() -> None:
+    found = []
+    for name in NAMES:
+        for start in range(20):
+            source = RecordedSource(name, start, noise=0.12)
+            profile = started(source)
+            searched(source, halving(source.space, profile.judge.utility), profile)
+            assert source.count <= source.space.size / 5
+            found.append(choice(source, profile))
+    # 77% of the searches; with the shortest windows alone it was 65%.
+    assert mean(part >= 0.95 for part in found) >= 0.75, found
 
 
 def test_brute_force_measures_everything() -> None:

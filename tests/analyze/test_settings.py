@@ -142,6 +142,15 @@ def test_a_list_of_lists_has_alternatives() -> None:
         configurations_of({"max_batch_sise": 1})
 
 
+def test_none_leaves_a_field_out() -> None:
+    groups = [{"count": [1], "kind": ["KIND_CPU", None]}]
+    found = configurations_of({"dynamic_batching": [{}, None], "instance_group": groups})
+    both = ([{"count": 1, "kind": "KIND_CPU"}], [{"count": 1}])
+    assert found == tuple({"dynamic_batching": way, "instance_group": group} for way in ({}, None) for group in both)
+    names = {"x": {"string_value": "a"}, "y": None}
+    assert configurations_of({"parameters": names}) == ({"parameters": {"x": {"string_value": "a"}}},)
+
+
 @pytest.mark.parametrize(
     ("keys", "text"),
     [

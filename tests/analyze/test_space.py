@@ -24,3 +24,11 @@ def test_an_ensemble_takes_no_larger_batches_than_its_steps(own: int, expected: 
     assert [trial.variants[0].changes.get("max_batch_size") for trial in trials] == expected
     assert [trial.composing[0].changes["max_batch_size"] for trial in trials] == [4, 16]
     assert space.default_trial().variants[0].is_default
+
+
+def test_requests_have_no_more_rows_than_a_model_takes() -> None:
+    model = Subject("step", {"step": STEP})
+    dimensions = (Dimension(0, Knob.MAX_BATCH_SIZE, (1, 4, 16)), Dimension(0, Knob.BATCH_SIZE, (1, 8)))
+    space = Space((model,), dimensions, (LoadLimits(),))
+    assert list(space.points()) == [(0, 0), (1, 0), (2, 0), (2, 1)]
+    assert space.size == 6

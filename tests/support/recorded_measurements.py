@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections import Counter
 from collections.abc import Mapping
@@ -27,13 +28,15 @@ class RecordedSource:
 
     Args:
         first: the round that the first measurement of a configuration comes from.
+        noise: measurements are the mean of all rounds, with noise of this standard deviation in the shortest windows,
+            and less in longer ones; 0 for the rounds as they were recorded.
 
     Attributes:
         count: how many measurements were asked for.
         keys: what each trial is called in the file.
     """
 
-    def __init__(self, name: str, first: int = 0) -> None:
+    def __init__(self, name: str, first: int = 0, noise: float = 0.0) -> None:
         plain = json.loads((FOLDER / f"{name}.json").read_text())
         self.name: str = plain["model"]
         self._config: dict[str, Any] = plain["config"]
@@ -43,6 +46,7 @@ class RecordedSource:
         self.keys.setdefault(self.space.default_trial().key, "default")
         self._rows: dict[str, list[Any]] = plain["rows"]
         self._first = first
+        self._noise, self._random = noise, random.Random(f"{name} {first}")
         self._measured: Counter[str] = Counter()
         self.count = 0
 
@@ -53,10 +57,19 @@ class RecordedSource:
     def measure(self, trial: AnalysisTrial, scale: int) -> Measurement:
         """The next round of a configuration."""
         key = self.keys[trial.key]
+        if self._noise:
+            self.count += 1
+            return self._drawn(trial, self._noise / math.sqrt(scale))
         number = (self._first + self._measured[key]) % len(self._rows[key])
         self._measured[key] += 1
         self.count += 1
         return self.round(trial, key, number)
+
+    def _drawn(self, trial: AnalysisTrial, noise: float) -> Measurement:
+        rate = self.truth(trial) * math.exp(self._random.gauss(0, noise))
+        rates = [rate * math.exp(self._random.gauss(0, noise)) for _ in range(3)]
+        figures = {"perf_throughput": rate, "perf_latency_p99": 1.0}
+        return Measurement(trial, [ModelFigures(self.name, figures, rates, [1.0])], window_ms=150)
 
     def round(self, trial: AnalysisTrial, key: str, number: int) -> Measurement:
         """What was measured in one round."""

@@ -25,6 +25,8 @@ STEP: Final = 4
 ROUNDS: Final = 3
 """How often the tuned server and the best configuration are measured in turns."""
 _LATE = re.compile(r'naiad_slo_(late_)?requests(?:_total)?\{model="(\w+)",version="\d+"\} (\d+)')
+_SETTING = re.compile(r"naiad_tuned_setting\{([^}]*)\} (\S+)")
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ def _compared(settings: Settings, case: TunedCase, offline: Server, tuned: Serve
         ratio, rate = _in_turns(settings, case, offline, tuned, best, callers)
         late, requests = (now - then for now, then in zip(_counted(tuned, case), before, strict=True))
         name = f"slo_{case.name}_{phase}"
-        note = f"{rate:.0f} rows/s by {callers} callers, beside the best of {best.count} configurations"
+        chosen = f"it chose {_chosen(tuned, case)}, the best of {best.count} configurations has {_text(best.setup)}"
+        note = f"{rate:.0f} rows/s by {callers} callers; {chosen}"
         yield Figure(f"{name}_throughput", ratio, "of the best", Bound(">=", 0.95) if bounds else None, note)
         part = late / max(requests, 1) * 100
         yield Figure(f"{name}_late", part, "% of requests", Bound("<=", 1) if bounds else None, f"of {requests:.0f}")
@@ -104,6 +107,29 @@ def _configure(server: Server, case: TunedCase, changes: Mapping[str, Any]) -> N
     status, _, body = ask(server.port, request)
     if status != 200:
         raise CaseError(f"{case.name} could not be loaded with {dict(changes)}: {body.decode(errors='replace')[:500]}")
+
+
+def _text(setup: Mapping[str, Any]) -> str:
+    """A configuration of ``TunedCase.setups`` in the words of the metrics."""
+    threads = setup.get("parameters", {}).get("intra_op_thread_count", {}).get("string_value")
+    settings = {
+        "instances": setup["instance_group"][0]["count"],
+        "threads": threads,
+        "max_batch_size": setup["max_batch_size"],
+        "max_queue_delay_microseconds": setup["dynamic_batching"]["max_queue_delay_microseconds"],
+    }
+    return ", ".join(f"{name} {value}" for name, value in settings.items() if value is not None)
+
+
+def _chosen(server: Server, case: TunedCase) -> str:
+    """What the server has set now."""
+    _, _, body = ask(server.port, Request("/metrics", {}, b"", method="GET"))
+    found = {}
+    for labels, value in _SETTING.findall(body.decode()):
+        named = dict(_LABEL.findall(labels))
+        if named.get("model") == case.name:
+            found[named["setting"]] = float(value)
+    return ", ".join(f"{name} {value:g}" for name, value in found.items()) or "nothing"
 
 
 def _counted(server: Server, case: TunedCase) -> tuple[float, float]:

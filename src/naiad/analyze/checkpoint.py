@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any, Final
 import orjson
 
 from naiad.analyze.errors import AnalyzeError
+from naiad.analyze.files import write_whole
 from naiad.analyze.measurement import Measurement, from_plain, to_plain
 
 SCHEMA: Final = "naiad-analyze-checkpoint"
@@ -127,10 +127,4 @@ def write_checkpoint(checkpoint: Checkpoint, file: Path) -> None:
         "idle": checkpoint.idle,
         "measurements": [[digest, to_plain(measured)] for digest, measured in checkpoint.measurements],
     }
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f".{file.name}.partial")
-    try:
-        partial.write_bytes(orjson.dumps(plain))
-        os.replace(partial, file)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_whole(file, orjson.dumps(plain))

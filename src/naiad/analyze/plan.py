@@ -105,7 +105,7 @@ def _loads(settings: AnalyzeSettings, space: Space) -> tuple[int, ...]:
 def _expected(settings: AnalyzeSettings, search: str, space: Space, loads: Sequence[int]) -> WorkLeft:
     if search == "brute":
         if not loads:
-            return WorkLeft.of(space.size, BRUTE_SCALE)
+            return WorkLeft.of(sum(1 for _ in space.points()), BRUTE_SCALE)
         series = [expected_loads(space.trial(point), loads) for point in space.points()]
         return WorkLeft.of(sum(series), BRUTE_SCALE, len(series))
     if search == "optuna":

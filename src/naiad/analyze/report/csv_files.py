@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from naiad.analyze.files import write_whole
 from naiad.analyze.measurement import ALIASES, Measurement
 from naiad.analyze.result import Analysis, ModelProfile
 from naiad.analyze.settings.settings import AnalyzeSettings
@@ -72,7 +74,6 @@ def write_tables(analysis: Analysis, settings: AnalyzeSettings, folder: Path) ->
     Raises:
         OSError: one cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     inference = folder / settings["filename_model_inference"]
     fields = inference_fields(settings, analysis.profiles)
     rows = [(profile, row) for profile in analysis.profiles for row in profile.judge.ranked(profile.rows)]
@@ -114,10 +115,11 @@ def _idle_rows(analysis: Analysis, fields: Sequence[str]) -> list[list[str]]:
 
 
 def _write(file: Path, fields: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    with file.open("w", newline="") as out:
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow([HEADERS.get(field, field.removeprefix("backend_parameter/")) for field in fields])
-        writer.writerows(rows)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([HEADERS.get(field, field.removeprefix("backend_parameter/")) for field in fields])
+    writer.writerows(rows)
+    write_whole(file, out.getvalue())
 
 
 def cell(analysis: Analysis, profile: ModelProfile, row: Measurement, field: str, uuid: str = "") -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from naiad.analyze.checkpoint import Checkpoint, latest, read_checkpoint
 from naiad.analyze.errors import AnalyzeError
+from naiad.analyze.files import write_whole
 from naiad.analyze.measurement import Measurement
 from naiad.analyze.pbtxt import pbtxt_of
 from naiad.analyze.rank.score import Judge
@@ -43,8 +44,7 @@ def write_detail(
     rows = profile.loads_of(setup)
     name = analysis.name(rows[0].trial)
     file = export / "reports" / "detailed" / name.replace(", ", "+") / "report.html"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(detail_page(analysis, profile, setup, plots), encoding="utf-8")
+    write_whole(file, detail_page(analysis, profile, setup, plots))
     return file
 
 

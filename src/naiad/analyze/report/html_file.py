@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 
 from naiad.analyze.errors import TrialError
+from naiad.analyze.files import write_whole
 from naiad.analyze.measurement import Measurement
 from naiad.analyze.pbtxt import load_command, pbtxt_of
 from naiad.analyze.rank.certainty import order_text
@@ -36,8 +37,7 @@ def write_html(analysis: Analysis, settings: AnalyzeSettings, file: Path) -> Non
     Raises:
         OSError: it cannot be written.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(summary_page(analysis, settings), encoding="utf-8")
+    write_whole(file, summary_page(analysis, settings))
 
 
 def summary_page(analysis: Analysis, settings: AnalyzeSettings) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import orjson
 
+from naiad.analyze.files import write_whole
 from naiad.analyze.measurement import Measurement, to_plain
 from naiad.analyze.rank.certainty import CERTAIN, probability
 from naiad.analyze.report.csv_files import configs_of
@@ -26,7 +27,6 @@ def write_json(analysis: Analysis, file: Path) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
     plain = {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
@@ -44,7 +44,7 @@ def write_json(analysis: Analysis, file: Path) -> None:
             {"models": one.names, "alone_p99_ms": one.alone_p99_ms, **to_plain(one.measured)} for one in analysis.sets
         ],
     }
-    file.write_bytes(orjson.dumps(plain, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_INDENT_2))
+    write_whole(file, orjson.dumps(plain, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_INDENT_2))
 
 
 def _profile(analysis: Analysis, profile: ModelProfile) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from naiad.analyze.errors import AnalyzeError, TrialError
+from naiad.analyze.files import write_whole
 from naiad.analyze.pbtxt import pbtxt_of
 from naiad.analyze.report.csv_files import configs_of, write_tables
 from naiad.analyze.report.detailed import write_detail
@@ -51,9 +52,6 @@ def _written(analysis: Analysis, place: Path, write: Callable[[], Iterable[Path]
     try:
         found = write()
     except OSError as error:
-        # A full disk is found out in the middle of a file, without its name.
-        if not error.filename and place.is_file():
-            place.unlink()
         analysis.failures.append(f"cannot write '{error.filename or place}': {error.strerror or error}")
         return []
     return [place] if found is None else list(found)
@@ -76,7 +74,7 @@ def _write_models(analysis: Analysis, settings: AnalyzeSettings) -> list[Path]:
                 made = folder / name
                 made.mkdir(parents=True, exist_ok=True)
                 try:
-                    (made / "config.pbtxt").write_text(pbtxt_of({**config, "name": name}))
+                    write_whole(made / "config.pbtxt", pbtxt_of({**config, "name": name}))
                 except TrialError as error:
                     analysis.failures.append(f"{name}: {error}")
                     continue

@@ -26,6 +26,7 @@ def brute(
         trials = [space.trial(point) for point in space.points()]
         yield from sweep_loads(trials, loads, is_within, utility, BRUTE_SCALE, binary_steps)
         return
-    for number, point in enumerate(space.points()):
-        left = WorkLeft.of(space.size - number - 1, BRUTE_SCALE)
+    points = list(space.points())
+    for number, point in enumerate(points):
+        left = WorkLeft.of(len(points) - number - 1, BRUTE_SCALE)
         yield MeasurementRequest(space.trial(point), BRUTE_SCALE, left, "all configurations")

@@ -31,6 +31,8 @@ _LEAST: Final = 10
 _MOST: Final = 60
 _SPREAD: Final = 0.6
 """The part of the short measurements that is spread over the space before any is put where the best is expected."""
+_LONGER: Final = ((15, 4), (30, 2))
+"""Searches of so few measurements have windows of so many times the shortest length, and take no longer than others."""
 _ENOUGH: Final = 0.004
 """Nothing is looked for any more where so little is to be gained."""
 
@@ -59,7 +61,16 @@ def halving_work(size: int, budget: int = 0) -> WorkLeft:
     total = (budget or budget_of(size)) - 1
     if size <= total:
         return WorkLeft.of(size, 2) + WorkLeft.of(total - size, 4)
-    return sum((WorkLeft.of(count, 2**number) for number, count in enumerate(_rungs(total))), NOTHING)
+    return sum(_work(_rungs(total), _first_scale(total)), NOTHING)
+
+
+def _work(rungs: Sequence[int], first: int) -> list[WorkLeft]:
+    return [WorkLeft.of(count, first * 2**number) for number, count in enumerate(rungs)]
+
+
+def _first_scale(total: int) -> int:
+    """The length of the first windows: where little is measured, noise costs the most and time the least."""
+    return next((scale for most, scale in _LONGER if total <= most), 1)
 
 
 def halving(space: Space, utility: Utility, budget: int = 0, seed: int = 0) -> Search:
@@ -76,10 +87,11 @@ def halving(space: Space, utility: Utility, budget: int = 0, seed: int = 0) -> S
     rungs = _rungs(total)
     at, owners = coordinates(space, points)
     run = _HalvingRun(space, utility, points, at, owners)
-    later = [WorkLeft.of(size, 2**number) for number, size in enumerate(rungs[1:], 1)]
-    yield from run.explore(rungs[0], sum(later, NOTHING))
+    first = _first_scale(total)
+    work = _work(rungs, first)
+    yield from run.explore(rungs[0], first, sum(work[1:], NOTHING))
     for number, size in enumerate(rungs[1:], 1):
-        yield from run.repeat(size, 2**number, sum(later[number:], NOTHING))
+        yield from run.repeat(size, first * 2**number, 2**number, sum(work[number + 1 :], NOTHING))
 
 
 def _everything(space: Space, points: Sequence[Point], utility: Utility, total: int) -> Search:
@@ -102,7 +114,7 @@ def _pool(space: Space, seed: int) -> list[Point]:
     if space.size <= _MOST_POINTS:
         return list(space.points())
     numbers = random.Random(seed).sample(range(space.size), _MOST_POINTS)
-    return [space.point(number) for number in sorted(numbers)]
+    return [point for number in sorted(numbers) if space.is_possible(point := space.point(number))]
 
 
 def _rungs(total: int) -> list[int]:
@@ -126,7 +138,7 @@ class _HalvingRun:
         self._samples: dict[int, PointSample] = {}
         self._failed: set[int] = set()
 
-    def explore(self, count: int, later: WorkLeft) -> Search:
+    def explore(self, count: int, scale: int, later: WorkLeft) -> Search:
         """Short measurements: first spread, then where the most is expected."""
         spread = max(round(count * _SPREAD), 3)
         for number in range(count):
@@ -134,20 +146,20 @@ class _HalvingRun:
             if place is None:
                 break
             stage = "spread over the space" if number < spread else "where the most is expected"
-            left = WorkLeft.of(count - number - 1, 1) + later
-            measured = yield MeasurementRequest(self._space.trial(self._points[place]), 1, left, stage)
+            left = WorkLeft.of(count - number - 1, scale) + later
+            measured = yield MeasurementRequest(self._space.trial(self._points[place]), scale, left, stage)
             self._note(place, measured, 1)
 
-    def repeat(self, count: int, scale: int, later: WorkLeft) -> Search:
-        """The best points again with longer windows."""
+    def repeat(self, count: int, scale: int, times: int, later: WorkLeft) -> Search:
+        """The best points again, with windows of so many times the length of the first ones."""
         order = sorted(self._samples, key=lambda place: -self._expected(place))[:count]
         for number, place in enumerate(order):
-            stage = f"the best {len(order)} again, {scale} times as long"
+            stage = f"the best {len(order)} again, with longer windows"
             left = WorkLeft.of(len(order) - number - 1, scale) + later
             measured = yield MeasurementRequest(self._space.trial(self._points[place]), scale, left, stage)
-            self._note(place, measured, scale)
+            self._note(place, measured, times)
 
-    def _note(self, place: int, measured: Measurement, scale: int) -> None:
+    def _note(self, place: int, measured: Measurement, weight: int) -> None:
         value = self._utility(measured)
         if value is None:
             # Left out for good, whatever a shorter window gave.
@@ -156,7 +168,7 @@ class _HalvingRun:
             return
         sample = self._samples.setdefault(place, PointSample(self._points[place]))
         sample.values.append(value)
-        sample.weights.append(scale)
+        sample.weights.append(weight)
 
     def _expected(self, place: int) -> float:
         """What was measured, pulled to what its neighbours say: a lucky short window is not believed."""

@@ -71,6 +71,8 @@ def optuna_search(space: Space, utility: Utility, limits: TrialLimits, seed: int
             else trial.suggest_categorical(f"{place}", list(range(len(dimension.values))))
             for place, dimension in enumerate(space.dimensions)
         )
+        if not space.is_possible(point):
+            seen[point] = float("-inf")
         if point not in seen:
             # Points that are chosen again are not measured again.
             new = (len(seen) + 1) / (number + 1)

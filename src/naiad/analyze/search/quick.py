@@ -56,6 +56,9 @@ def quick(space: Space, utility: Utility) -> Search:
 
 
 def _value(space: Space, utility: Utility, point: Point, seen: dict[Point, float], left: WorkLeft) -> Search:
+    if not space.is_possible(point):
+        seen[point] = float("-inf")
+        return
     measured = yield MeasurementRequest(space.trial(point), _SCALE, left, "climb")
     value = utility(measured)
     seen[point] = float("-inf") if value is None else value

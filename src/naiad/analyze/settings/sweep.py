@@ -22,7 +22,8 @@ def configurations_of(parameters: Mapping[str, Any]) -> tuple[dict[str, Any], ..
     """Every combination of the listed values, as fields of a configuration.
 
     A list where a field takes one value lists alternatives. Where a field takes a list, such as ``instance_group``, its
-    entries are swept by themselves, and a list of lists lists alternatives.
+    entries are swept by themselves, and a list of lists lists alternatives. None leaves a field out, also one
+    that the repository has, as in the reference.
 
     Raises:
         SweepError: a field is unknown, or a value does not fit it.
@@ -51,10 +52,17 @@ def _sweep_message(value: Any, descriptor: Any, where: str) -> list[dict[str, An
         if field is None:
             raise SweepError(f"unknown field '{path}'{did_you_mean(str(name), fields)}")
         columns.append([(str(name), one) for one in _sweep_field(given, field, path)])
-    return [dict(combination) for combination in itertools.product(*columns)]
+    found = [dict(combination) for combination in itertools.product(*columns)]
+    return [_without_none(config) for config in found] if where else found
+
+
+def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _sweep_field(value: Any, field: Any, where: str) -> list[Any]:
+    if value is None:
+        return [None]
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return _sweep_map(value, field.message_type.fields_by_name["value"], where)
     if is_repeated(field):
@@ -66,7 +74,10 @@ def _sweep_field(value: Any, field: Any, where: str) -> list[Any]:
     alternatives = value if isinstance(value, list) else [value]
     if field.message_type is None:
         return list(alternatives)
-    return [one for entry in alternatives for one in _sweep_message(entry or {}, field.message_type, where)]
+    found: list[Any] = []
+    for entry in alternatives:
+        found += [None] if entry is None else _sweep_message(entry, field.message_type, where)
+    return found
 
 
 def _sweep_entries(entries: Sequence[Any], field: Any, where: str) -> list[list[Any]]:
@@ -83,6 +94,8 @@ def _sweep_map(value: Any, field: Any, where: str) -> list[dict[str, Any]]:
     for name, given in value.items():
         ways = given if isinstance(given, list) else [given]
         if field.message_type is not None:
-            ways = [one for way in ways for one in _sweep_message(way, field.message_type, f"{where}.{name}")]
+            path = f"{where}.{name}"
+            ways = [one for way in ways if way is not None for one in _sweep_message(way, field.message_type, path)]
+            ways += [None] * (given is None or (isinstance(given, list) and None in given))
         columns.append([(str(name), way) for way in ways])
-    return [dict(combination) for combination in itertools.product(*columns)]
+    return [_without_none(dict(combination)) for combination in itertools.product(*columns)]

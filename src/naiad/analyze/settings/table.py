@@ -71,7 +71,7 @@ _GENERAL: Final = (
     Key("skip_detailed_reports", FLAG, False, "Write no detailed report of the best configurations."),
     Key("duration_seconds", whole(0), 3, "How long the idle server is looked at, in seconds.", "d"),
     Key("monitoring_interval", number(0.01), 1.0, "Seconds between looks at the server's metrics.", "i"),
-    Key("collect_cpu_metrics", FLAG, False),
+    Key("collect_cpu_metrics", FLAG, False, "Show the memory of the server in the table of the measurements."),
     Key("dcgm_disable", FLAG, False),
 )
 _LOAD: Final = (

@@ -62,9 +62,18 @@ class Space:
         return math.prod(len(dimension.values) for dimension in self.dimensions)
 
     def points(self) -> Iterator[Point]:
-        """All points, the last dimension fastest."""
-        for number in range(self.size):
-            yield self.point(number)
+        """All points that can be measured, the last dimension fastest."""
+        return filter(self.is_possible, map(self.point, range(self.size)))
+
+    def is_possible(self, point: Point) -> bool:
+        """Whether the models take requests of the point's batch sizes."""
+        trial = self.trial(point)
+        loaded = [subject for subject in self.subjects if not subject.is_composing]
+        for subject, variant, load in zip(loaded, trial.variants, trial.loads, strict=True):
+            config = changed_config(subject.configs[variant.model], variant.changes)
+            if load.batch_size > max(int(config.get("max_batch_size", 0)), 1):
+                return False
+        return True
 
     def point(self, number: int) -> Point:
         """The point with a number, counted from 0."""
