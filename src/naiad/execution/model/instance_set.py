@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -29,11 +29,16 @@ from naiad.execution.worker.events import WorkerEventSink
 from naiad.execution.worker.framework_instance import FrameworkInstance, FrameworkSpec
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.execution.worker.warmup import RestartWarmup, WarmProcess
+from naiad.request import Array
 from naiad.telemetry.metrics.custom import CustomMetrics
 
 
 class InstanceEventSink(WorkerEventSink[ProcessInstance], StreamEventSink, Protocol):
     """Takes the responses and events of the instances of a model."""
+
+    # Both have it, for instances of their own.
+    def worker_completed(self, instance: ModelInstance, batch: Batch, outputs: Sequence[Mapping[str, Array]]) -> None:
+        """Take one response to each request of a batch that is over, in their order."""
 
 
 class InstanceSet:
