@@ -110,6 +110,13 @@ class GroupedProcess:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         return code
 
+    def terminate(self) -> None:
+        """Ask the program to end (SIGTERM)."""
+        with self._lock:
+            if not self._is_over:
+                with suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGTERM)
+
     def kill(self) -> None:
         """End it and its group at once."""
         with self._lock:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from naiad.analyze.errors import AnalyzeError
+from naiad.processes.process_group import GroupedProcess
 
 _START_S: Final = 60.0
 _STOP_S: Final = 15.0
@@ -53,13 +54,9 @@ class LocalServer:
         ]
         try:
             with self._log.open("wb") as log:
-                # A session of its own: a Ctrl-C is for the analysis, which stops the server itself.
-                self._process = subprocess.Popen(
-                    command,
-                    stdout=log,
-                    stderr=log,
-                    env={**os.environ, **environment},
-                    start_new_session=True,
+                # A group of its own: a Ctrl-C is for the analysis, which stops the server itself.
+                self._process = GroupedProcess(
+                    command, stdout=log.fileno(), stderr=log.fileno(), env={**os.environ, **environment}
                 )
         except OSError as error:
             self._folder.cleanup()
