@@ -147,7 +147,8 @@ def test_an_agent_that_does_not_come_back(tmp_path: Path) -> None:
                 await found.manager.load_model("m")
             assert found.told() == ["LOAD", "LOAD_FAIL"]
             (tmp_path / "go").touch()
-            await until((tmp_path / "late").exists)
+            # The file is there before its text is.
+            await until(lambda: (tmp_path / "late").exists() and (tmp_path / "late").read_text())
             assert (tmp_path / "late").read_text() == "folders are made at LOAD only"
             await found.manager.load_model("m")
             assert found.index()["m:1"] == READY

@@ -9,9 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from naiad.worker.api import pb_utils
+from naiad.worker.api import current, pb_utils
 
 TENSOR = pb_utils.Tensor("x", np.zeros(1))
+
+
+@pytest.fixture(autouse=True)
+def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server in this process that ran a Python model in a thread stays its host."""
+    monkeypatch.setattr(current, "_host", None)
 
 
 def test_a_request_that_a_model_makes() -> None:
