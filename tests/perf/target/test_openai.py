@@ -252,7 +252,8 @@ def test_generate_stream(server: RunningServer, tmp_path: Path) -> None:
     window = window_of(server.url, file, *words)
     assert (window.requests, window.responses, window.errors) == (10, 30, {})
     assert (window.first_response.count, window.between_responses.count) == (10, 20)
-    assert window.latency.percentile(1) >= 10 * MS
+    # The server's event loop counts time in whole milliseconds, so that each of two waits may be that much shorter.
+    assert window.latency.percentile(1) >= 8 * MS
 
 
 def test_an_error_in_a_generate_stream(server: RunningServer, tmp_path: Path) -> None:
