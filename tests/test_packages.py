@@ -238,7 +238,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "perf.options": ("options", "perf.load_mode", "perf.settings", "perf.steps"),
     # It measures with perf, and embeds a server as perf does. What searches and ranks knows no server.
-    "analyze": ("analyze", "config.export", "config.messages", "config.parsing.suggest", "perf", "server.embedded"),
+    "analyze": (
+        *("analyze", "config.export", "config.messages", "config.parsing.suggest", "perf", "processes"),
+        "server.embedded",
+    ),
     "analyze.rank": ("analyze.measurement", "analyze.settings.goal", "scheduling.tuning"),
     "analyze.search": (
         *("analyze.errors", "analyze.measurement", "analyze.space", "analyze.trial", "scheduling.tuning"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,13 @@ TENSOR = pb_utils.Tensor("x", np.zeros(1))
 
 
 @pytest.fixture(autouse=True)
-def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server in this process that ran a Python model in a thread stays its host."""
-    monkeypatch.setattr(current, "_host", None)
+def no_server() -> Iterator[None]:
+    """No host in this process: a server that ran a Python model in a thread left one."""
+    host = current.find()
+    current.stop()
+    yield
+    if host is not None:
+        current.start(host)
 
 
 def test_a_request_that_a_model_makes() -> None:
