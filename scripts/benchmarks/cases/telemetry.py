@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +11,7 @@ from ..figures import Bound, Figure
 from ..load import Load
 from ..load import measure as measure_load
 from ..rounds import adjacent_pairs, median, median_ratio
-from ..servers import Server, naiad
+from ..servers import naiad
 from ..settings import Settings
 from .mlp import CONNECTIONS, our_request, rate
 
@@ -22,7 +19,7 @@ METRICS = ("--metrics-config=summary_latencies=true", "--metrics-config=histogra
 ALL_ON = (*METRICS, "--slow-requests=100")
 TRACED = ("--trace-config=level=TIMESTAMPS", "--trace-config=rate=100")
 BOUNDS = {"slow": 0.99, "on": 0.98, "traced": 0.95}
-PAIRS = 11
+PAIRS = 25
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
@@ -32,11 +29,9 @@ def measure(settings: Settings) -> Iterator[Figure]:
     traces = f"--trace-config=triton,file={settings.work / 'traces.json'}"
     options = {"slow": ("--slow-requests=100",), "on": ALL_ON, "traced": (*ALL_ON, *TRACED, traces)}
     for name, given in options.items():
-        with _paused(repository, settings, given) as ours, _paused(repository, settings, ()) as theirs:
-            take = partial(_take, settings)
-            take(ours, 1), take(theirs, 1)
-            seconds = settings.seconds
-            on, off = adjacent_pairs(_pairs(settings), partial(take, ours, seconds), partial(take, theirs, seconds))
+        on, off = adjacent_pairs(
+            _pairs(settings), partial(_take, settings, repository, given), partial(_take, settings, repository, ())
+        )
         yield from figures(name, on, off)
 
 
@@ -56,26 +51,15 @@ def _pairs(settings: Settings) -> int:
     return settings.rounds if settings.quick else max(settings.rounds, PAIRS)
 
 
-@contextmanager
-def _paused(repository: Path, settings: Settings, options: Sequence[str]) -> Iterator[Server]:
-    """A server that is stopped by a signal except while it is measured.
+def _take(settings: Settings, repository: Path, options: Sequence[str]) -> Load:
+    """The load of a server of its own.
 
-    What it does at rest, such as watching itself, would be paid for by the one that is measured: both have one core.
+    Two processes of the same program differ by several hundredths for as long as they live, since their memory lies
+    elsewhere. Where each pair has new ones, that is noise, which the median of many pairs takes away.
     """
     with naiad(repository, settings.work, machine.server_core(), options) as server:
-        os.kill(server.pid, signal.SIGSTOP)
-        try:
-            yield server
-        finally:
-            os.kill(server.pid, signal.SIGCONT)
-
-
-def _take(settings: Settings, server: Server, seconds: int) -> Load:
-    os.kill(server.pid, signal.SIGCONT)
-    try:
-        return measure_load(server, our_request(), CONNECTIONS, seconds, settings.work)
-    finally:
-        os.kill(server.pid, signal.SIGSTOP)
+        measure_load(server, our_request(), CONNECTIONS, 1, settings.work)
+        return measure_load(server, our_request(), CONNECTIONS, settings.seconds, settings.work)
 
 
 def _cpu(load: Load) -> float:
