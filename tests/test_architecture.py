@@ -17,6 +17,7 @@ LAYERS = (
         "bounded_dict",
         "extras",
         "clock",
+        "cache_folder",
         "folder_lease",
         "eventloop",
         "processes",

@@ -309,6 +309,12 @@ class ServerOptions:
         0,
         "The number of retries for a version that fails to load, after pauses that grow from 0.1 to 2 seconds.",
     )
+    model_load_wait_secs: int = declare(
+        Group.MODEL_REPOSITORY,
+        integer(0, 3600),
+        10,
+        "The most seconds that a load waits for a free core while requests use all of them; 0 for no wait.",
+    )
     model_memory_budget: int = declare(
         Group.MODEL_REPOSITORY,
         integer(0, INT64_MAX),

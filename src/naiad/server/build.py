@@ -387,6 +387,7 @@ def _load_settings(
         policies=HostPolicies.of(options.host_policies),
         checks_accelerators=options.accelerator_check,
         own_backends=own_backends,
+        wait_s=options.model_load_wait_secs,
     )
 
 

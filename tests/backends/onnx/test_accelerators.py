@@ -150,6 +150,13 @@ def test_options_of_cuda_and_the_older_parameters_of_the_model() -> None:
         ("tensorrt", True, {"trt_sparsity_enable": "maybe"}, 'is "maybe", expected "true" or "false"'),
         ("cuda", True, {"cudnn_conv_algo_search": "3"}, 'is "3", expected .*"DEFAULT", or its number from "0" to "2"'),
         ("openvino", False, {"num_streams": "0"}, "cpu_execution_accelerator 'openvino': parameter 'num_streams'"),
+        (
+            "openvino",
+            False,
+            {"load_config": "/no.json"},
+            'is "/no.json", expected a JSON object, or the path of a file',
+        ),
+        ("openvino", False, {"load_config": '{"CPU": 1'}, "expected a JSON object, or the path of a file with one"),
     ],
 )
 def test_what_is_wrong_is_named_also_where_there_is_no_gpu(
@@ -168,6 +175,19 @@ def test_openvino_gets_the_threads_of_an_instance() -> None:
     ]
     (dnnl,) = read_accelerations("m", (AcceleratorSpec("dnnl", False, {"use_arena": "no"}),), {}, on_gpu=False)
     assert providers([with_defaults(dnnl, 3)], None)[0] == ("DnnlExecutionProvider", {"use_arena": "0"})
+
+
+def test_load_config_of_openvino_is_json_or_a_file_with_it(tmp_path: Path) -> None:
+    text = '{"CPU": {"INFERENCE_NUM_THREADS": "1"}}'
+    (tmp_path / "cpu.json").write_text(text)
+    for value in (text, str(tmp_path / "cpu.json")):
+        (found,) = read_accelerations(
+            "m", (AcceleratorSpec("openvino", False, {"load_config": value}),), {}, on_gpu=False
+        )
+        assert found.options == {"load_config": text}
+    (tmp_path / "cpu.json").write_text("[]")
+    with pytest.raises(ModelLoadError, match="expected a JSON object"):
+        read_accelerations("m", (AcceleratorSpec("openvino", False, {"load_config": value}),), {}, on_gpu=False)
 
 
 def load_error(tmp_path: Path, text: str) -> str:

@@ -17,8 +17,9 @@ from naiad.backends.environments import interpreters
 from naiad.backends.environments.archive import shared_archives
 from naiad.backends.environments.interpreters import Interpreter, inspect, without_numpy
 from naiad.backends.environments.parameters import PACKED, PYTHON, REQUIREMENTS
-from naiad.backends.environments.requirements import default_cache, environment_from
+from naiad.backends.environments.requirements import environment_from
 from naiad.backends.shared.commands import run_command
+from naiad.cache_folder import cache_folder
 from naiad.errors import ModelLoadError
 
 logger = logging.getLogger("naiad")
@@ -199,6 +200,6 @@ def _made(
         raise ModelLoadError(f"parameter '{REQUIREMENTS}' names {requirements}, and there is no such file")
     base = _interpreter(python or sys.executable, model_directory, needs_numpy=False)
     kept = settings.get(CACHE_SETTING)
-    folder = Path(kept).expanduser() if kept else default_cache()
+    folder = Path(kept).expanduser() if kept else cache_folder("environments")
     prefix = environment_from(requirements, base, folder, also)
     return Environment(prefix / "bin" / "python", _variables(prefix, os.environ))

@@ -34,12 +34,6 @@ MARKER = "naiad.json"
 _NOT_FOR_OTHERS = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 
 
-def default_cache() -> Path:
-    """``~/.cache/naiad/environments``, or where ``XDG_CACHE_HOME`` says."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "naiad" / "environments"
-
-
 def environment_from(requirements: Path, base: Interpreter, cache: Path, also: Mapping[str, str]) -> Path:
     """The folder of an environment with these requirements and numpy, made now unless the cache has it.
 

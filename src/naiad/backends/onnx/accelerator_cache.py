@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import platform
 import shutil
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from naiad.backends.shared.build_lock import locked
+from naiad.cache_folder import cache_folder
 from naiad.errors import ModelLoadError, first_line
 from naiad.gpus.driver import gpus
 
@@ -38,11 +38,8 @@ _LAYOUT: Final = 1
 
 
 def accelerator_cache(setting: str | None) -> Path:
-    """The folder for all models: ``setting``, else ``~/.cache/naiad/accelerated`` or where ``XDG_CACHE_HOME`` says."""
-    if setting:
-        return Path(setting).absolute()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "naiad" / "accelerated"
+    """The folder for all models: ``setting``, or one among the kept files of Naiad."""
+    return Path(setting).absolute() if setting else cache_folder("accelerated")
 
 
 def build_folder(base: Path, file: Path, acceleration: Acceleration, version: str, device: int | None) -> Path:

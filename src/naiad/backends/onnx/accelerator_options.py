@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from naiad.backends.shared.parameters import ParameterReader
@@ -72,6 +74,18 @@ def _as(option: str, read: ReadOption) -> ReadOption:
 
 def _text(reader: ParameterReader, name: str, text: str) -> dict[str, str]:
     return {name: text}
+
+
+def _json_object(reader: ParameterReader, name: str, text: str) -> dict[str, str]:
+    """A JSON object, or the path of a file with one. ONNX Runtime takes the text, and blames the device for others."""
+    try:
+        given = text if text.startswith("{") else Path(text).read_text()
+        is_object = isinstance(json.loads(given), dict)
+    except (OSError, ValueError):
+        is_object = False
+    if not is_object:
+        raise reader.refused(name, "a JSON object, or the path of a file with one")
+    return {name: given}
 
 
 def _boolean(reader: ParameterReader, name: str, text: str) -> dict[str, str]:
@@ -182,7 +196,7 @@ OPENVINO_OPTIONS: Final = OptionTable(
         "num_of_threads": _integer(1),
         "num_streams": _integer(1),
         "cache_dir": _text,
-        "load_config": _text,
+        "load_config": _json_object,
         "enable_qdq_optimizer": _boolean,
         "disable_dynamic_shapes": _boolean,
         "model_priority": _choice("LOW", "MEDIUM", "HIGH", "DEFAULT"),

@@ -19,6 +19,7 @@ from typing import Final
 
 from naiad.backends.shared.build_lock import locked
 from naiad.backends.shared.commands import run_command
+from naiad.cache_folder import cache_folder
 from naiad.errors import ModelLoadError
 
 log = logging.getLogger("naiad")
@@ -31,12 +32,6 @@ _PROGRAM: Final = "naiad.backends.torch.compile_main"
 _INDUCTOR_FOLDER: Final = "TORCHINDUCTOR_CACHE_DIR"
 
 
-def default_cache() -> Path:
-    """``~/.cache/naiad/compiled``, or where ``XDG_CACHE_HOME`` says."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "naiad" / "compiled"
-
-
 def keep_inductor_files() -> None:
     """Let torch's compiler keep its files beside the compiled programs, unless the environment names a folder.
 
@@ -45,7 +40,7 @@ def keep_inductor_files() -> None:
     """
     if _INDUCTOR_FOLDER in os.environ:
         return
-    folder = default_cache() / "inductor"
+    folder = cache_folder("compiled") / "inductor"
     # Where it cannot be made, torch goes on with its own.
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)

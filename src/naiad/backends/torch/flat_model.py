@@ -12,12 +12,13 @@ from naiad.backends.shared.parameters import ParameterReader
 from naiad.backends.shared.signature import ModelTensor, check_signature
 from naiad.backends.torch.aoti import load_package, load_runner, package_signature, shape_guard
 from naiad.backends.torch.archive import FileKind, check_file, ends_on_bad_index, kind_of
-from naiad.backends.torch.compile_cache import compiled_from, compiler, default_cache
+from naiad.backends.torch.compile_cache import compiled_from, compiler
 from naiad.backends.torch.exported import ExportedProgram, load_exported
 from naiad.backends.torch.flat_instance import FlatInstance, FlatPlan
 from naiad.backends.torch.flat_signature import FlatSignature, FlatTensor, bind_flat
 from naiad.backends.torch.model import LoadedModules, TorchModel
 from naiad.backends.torch.trial import check_outputs, zero_inputs
+from naiad.cache_folder import cache_folder
 from naiad.errors import BackendError, ModelLoadError
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class FlatModel(TorchModel):
             log.warning("model '%s': %s runs as it is, not compiled: %s", model, name, reason)
             return
         kept = self._context.backend_config.get(CACHE_SETTING)
-        cache = Path(kept).expanduser() if kept else default_cache()
+        cache = Path(kept).expanduser() if kept else cache_folder("compiled")
         self._package = compiled_from(self._context.model, self._context.model_path, cache)
         # The package has the weights as well.
         self._exported, self._unused = replace(self._exported, program=None, module=None), None

@@ -70,6 +70,7 @@ class LoadSettings:
         policies: where instances run.
         checks_accelerators: measures models with accelerators against themselves without.
         own_backends: the backends that the program brings which embeds the server, by name.
+        wait_s: how long a load waits at most while requests use every core.
     """
 
     backend_settings: Callable[[str], Mapping[str, str]]
@@ -89,6 +90,7 @@ class LoadSettings:
     policies: HostPolicies = NO_POLICIES
     checks_accelerators: bool = False
     own_backends: Mapping[str, Callable[[BackendContext], Backend]] = field(default_factory=dict)
+    wait_s: float = 0.0
 
     @property
     def finder(self) -> Finder:

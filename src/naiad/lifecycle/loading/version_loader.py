@@ -11,6 +11,7 @@ from naiad.config.complete import is_ensemble
 from naiad.errors import NaiadError
 from naiad.lifecycle.loading.load_version import load_version
 from naiad.lifecycle.loading.retry import with_retries
+from naiad.lifecycle.loading.spare_core import SpareCore
 from naiad.lifecycle.memory.measure import LoadMeter
 from naiad.lifecycle.state.load_errors import as_load_error, located, reason_of
 from naiad.lifecycle.state.load_threads import in_thread
@@ -100,6 +101,7 @@ class VersionLoader:
         self._ensembles = ensembles
         self._metrics = metrics
         self._meters: set[LoadMeter] = set()
+        self._spare_core = SpareCore(settings.wait_s, lambda: settings.budget.requests)
 
     async def load(
         self,
@@ -118,8 +120,6 @@ class VersionLoader:
         # The asker knows it, to release it while its model waits for another load, which may need it.
         permit = asker.permit = await self._permits.take()
         logger.info("loading: %s:%d", name, version.version)
-        # The wait for the permit does not count as load time.
-        begun = monotonic()
         models = None if callable_models is None else AskingModels(callable_models, self._control, asker, name)
         loop = asyncio.get_running_loop()
         meter = LoadMeter(self._meters)
@@ -144,6 +144,11 @@ class VersionLoader:
             )
 
         try:
+            # The members of an ensemble wait themselves.
+            if not is_ensemble(found.read.config):
+                await self._spare_core.wait(f"'{name}' version {version.version}", lambda: not operation.not_wanted)
+            # Neither that wait nor the one for the permit counts as load time.
+            begun = monotonic()
             model, config = await with_retries(
                 f"'{name}' version {version.version}", self._settings.retries, load, lambda: not operation.not_wanted
             )
