@@ -146,9 +146,9 @@ def save_graph(
     nodes: Sequence[tuple[str, list[str], str]],
     weights: dict[str, Array],
     output: str,
-    width: int = 16,
+    width: int | str = 16,
 ) -> None:
-    """Write an ONNX network whose FP32 output is [rows, width]."""
+    """Write an ONNX network whose FP32 output is [rows, width]; a name stands for any width."""
     onnx = _import_onnx()
     make, tensors = onnx.helper, onnx.TensorProto
     graph = make.make_graph(

@@ -45,16 +45,22 @@ class Contest:
 
 @contextmanager
 def contenders(
-    settings: Settings, repository: Path, options: Sequence[str] = (), theirs: Sequence[str] = ()
+    settings: Settings,
+    repository: Path,
+    options: Sequence[str] = (),
+    theirs: Sequence[str] = (),
+    their_repository: Path | None = None,
 ) -> Iterator[dict[str, Server]]:
-    """Naiad with ``options`` and the reference server with ``theirs``, if the run has it, both on ``repository``.
+    """Naiad with ``options`` and the reference server with ``theirs``, if the run has it.
 
-    Nothing is pinned.
+    Both are on ``repository``, unless the reference has one of its own. Nothing is pinned.
     """
     with ExitStack() as stack:
         servers = {OURS: stack.enter_context(naiad(repository, settings.work, options=options, service=GRPC))}
         if settings.reference is not None:
-            servers[THEIRS] = stack.enter_context(reference(settings.reference, repository, settings.work, theirs))
+            servers[THEIRS] = stack.enter_context(
+                reference(settings.reference, their_repository or repository, settings.work, theirs)
+            )
         yield servers
 
 
