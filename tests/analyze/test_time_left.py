@@ -73,8 +73,6 @@ def replayed(folder: Path, recording: str, models: tuple[str, ...] = (), **keys:
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_the_time_that_is_left_is_known(search: str, tmp_path: Path) -> None:
-    if search == "optuna":
-        pytest.importorskip("optuna")
     for name in NAMES:
         keys = dict(SEARCHES[search])
         if search == "listed":
