@@ -21,7 +21,7 @@ from naiad.analyze.pbtxt import pbtxt_of
 from naiad.analyze.trial import AnalysisTrial, Variant, changed_config
 from naiad.config.export import config_json
 from naiad.errors import NaiadError
-from naiad.perf.load.level import Stop
+from naiad.perf.load.stop import Stop
 from naiad.server.embedded import EmbeddedServer
 
 

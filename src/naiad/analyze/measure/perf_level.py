@@ -10,7 +10,7 @@ from naiad.analyze.errors import AnalyzeError, TrialError
 from naiad.analyze.measurement import Measurement, ModelFigures
 from naiad.analyze.trial import ModelLoad
 from naiad.perf.input.error import PerfInputError
-from naiad.perf.load.level import Stop
+from naiad.perf.load.stop import Stop
 from naiad.perf.measure.stability import WINDOWS, best_windows
 from naiad.perf.options import PerfOptionError, parse_perf
 from naiad.perf.report.figures import latency_parts

@@ -22,7 +22,7 @@ from naiad.analyze.measure.perf_level import (
 from naiad.analyze.measure.source import LoadOptions
 from naiad.analyze.measurement import Measurement
 from naiad.analyze.trial import AnalysisTrial, ModelLoad, Variant, changed_config
-from naiad.perf.load.level import Stop
+from naiad.perf.load.stop import Stop
 from naiad.perf.measure.metrics_page import MetricsSample, read_metrics
 from naiad.perf.measure.usage import usage_between
 from naiad.perf.options import parse_perf
