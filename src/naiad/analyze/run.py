@@ -69,7 +69,7 @@ class AnalyzeRun:
         last = latest(folder)
         checkpoint = read_checkpoint(last) if last is not None else Checkpoint()
         self._file = next_file(folder)
-        self._kept_in = last
+        self._last_file = last
         self._digest = digest_of(_what_matters(settings, self._options))
         self._pool = MeasurementPool(checkpoint.measurements, self._digest)
         self._cannot_write = False
@@ -95,16 +95,16 @@ class AnalyzeRun:
         except AnalyzeError as error:
             if not any(profile.repeats for profile in self.analysis.profiles):
                 raise
-            self.analysis.failures.append(f"{error}; {self.kept}")
+            self.analysis.failures.append(f"{error}; {self.reusable}")
         return self.analysis
 
     @property
-    def kept(self) -> str:
+    def reusable(self) -> str:
         """The measurements that the next run can use, for people."""
         good = sum(not found.error for _, found in self.analysis.checkpoint.measurements)
-        if self._kept_in is None or not good:
+        if self._last_file is None or not good:
             return "nothing was measured that the next run could use"
-        return f"the checkpoint '{self._kept_in}' has {good} measurement{'s' * (good > 1)} that the next run uses"
+        return f"the checkpoint '{self._last_file}' has {good} measurement{'s' * (good > 1)} that the next run uses"
 
     def _run(self) -> None:
         if self._stop.is_wanted:
@@ -211,7 +211,7 @@ class AnalyzeRun:
     def _save(self) -> None:
         try:
             write_checkpoint(self.analysis.checkpoint, self._file)
-            self._kept_in = self._file
+            self._last_file = self._file
         except OSError as error:
             if not self._cannot_write:
                 self._fail(f"cannot write the checkpoint '{self._file}': {error.strerror or error}; the run goes on")

@@ -105,7 +105,7 @@ def _profile(settings: AnalyzeSettings, argv: Sequence[str], stop: Stop) -> int:
             for file in write_results(analysis, settings):
                 print(f"wrote {file}")
     except KeyboardInterrupt:
-        print(f"interrupted at once, so that reports are missing: {run.kept}", file=sys.stderr)
+        print(f"interrupted at once, so that reports are missing: {run.reusable}", file=sys.stderr)
         return _INTERRUPTED
     return _code(run)
 
@@ -113,7 +113,7 @@ def _profile(settings: AnalyzeSettings, argv: Sequence[str], stop: Stop) -> int:
 def _code(run: AnalyzeRun) -> int:
     analysis = run.analysis
     if analysis.is_interrupted:
-        print(f"interrupted: {run.kept}", file=sys.stderr)
+        print(f"interrupted: {run.reusable}", file=sys.stderr)
         return _INTERRUPTED
     for text in analysis.failures:
         print(f"error: {text}", file=sys.stderr)
