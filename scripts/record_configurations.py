@@ -20,7 +20,7 @@ from naiad.analyze.measure.served import ServedSource
 from naiad.analyze.measure.source import LoadOptions
 from naiad.analyze.space.knobs import Knob, Subject
 from naiad.analyze.space.space import Dimension, LoadLimits, Space
-from naiad.perf.load.level import Stop
+from naiad.perf.load.stop import Stop
 from naiad.testing import RunningServer, serving, write_model
 
 ROUNDS: Final = 2

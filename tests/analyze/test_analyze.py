@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from naiad.testing import RunningServer, server_environment, serving
+from naiad.testing import RunningServer, server_environment, serving, wait_until
 from support.served_ensembles import chain, write_ensemble
 from support.served_models import identity, write_model
 
@@ -163,9 +163,47 @@ def test_an_interrupted_run_leaves_its_measurements(server: RunningServer, tmp_p
         finally:
             process.kill()
     assert process.returncode == 130, errors
+    assert "interrupted: the checkpoint 'checkpoints/0.ckpt' has " in errors
     assert server.get("/v2/models/sleeps/config").json()["max_batch_size"] == 2
     assert list((tmp_path / "checkpoints").iterdir()) == [tmp_path / "checkpoints" / "0.ckpt"]
     assert report(tmp_path)["is_interrupted"]
+
+
+@pytest.mark.slow
+def test_an_interrupt_before_the_first_measurement_ends_in_order(tmp_path: Path) -> None:
+    # A server that never listens.
+    program = tmp_path / "server"
+    program.write_text("#!/bin/sh\ntouch started\nexec sleep 60\n")
+    program.chmod(0o755)
+    (tmp_path / "models").mkdir()
+    settings = {**QUICK, "model_repository": "models", "triton_server_path": str(program), "profile_models": ["a"]}
+    with start(tmp_path, **settings) as process:
+        try:
+            wait_until((tmp_path / "started").exists, RUN_S, "the server has started")
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=RUN_S)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert errors == "interrupted: nothing was measured that the next run could use\n"
+
+
+def test_an_interrupt_while_modules_are_imported_ends_in_order(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"model_repository": "models", "profile_models": ["a"]}))
+    line = [sys.executable, "-X", "importtime", "-m", "naiad", "analyze", "profile", "-f", "config.yaml"]
+    with subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=server_environment()) as process:
+        assert process.stderr is not None
+        try:
+            for imported in process.stderr:
+                if imported.endswith("naiad.analyze.settings.kinds\n"):
+                    break
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=RUN_S)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert "interrupted: nothing was measured" in errors
+    assert "Traceback" not in errors
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
@@ -205,7 +243,7 @@ def test_a_server_that_is_gone_leaves_a_report(models: Path, tmp_path: Path) -> 
         finally:
             process.kill()
     assert process.returncode == 1
-    assert "has what was measured, and the next run uses it" in errors
+    assert "checkpoints/0.ckpt' has " in errors and "that the next run uses" in errors
     assert report(tmp_path)["profiles"][0]["rows"]
 
 

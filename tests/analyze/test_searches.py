@@ -97,7 +97,6 @@ def test_a_climb_takes_fewer_measurements(name: str) -> None:
 
 
 def test_optuna_stops_in_its_limits() -> None:
-    pytest.importorskip("optuna")
     source = RecordedSource("sleeping")
     profile = started(source)
     limits = TrialLimits(least=5, most=15, most_idle=5)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 import pytest
 import yaml
 
-from naiad.analyze.measurement import Measurement
-from naiad.analyze.progress import AnalyzeProgress
+from naiad.analyze.measurement import Measurement, ModelFigures
+from naiad.analyze.progress import AnalyzeProgress, TimeLeft
 from naiad.analyze.run import AnalyzeRun
+from naiad.analyze.search.loads import forecast_series
 from naiad.analyze.search.search import MeasurementRequest
-from naiad.analyze.search.work import trials_left
+from naiad.analyze.search.work import WorkLeft, trials_left
 from naiad.analyze.settings.read import parse_analyze
+from naiad.analyze.trial import AnalysisTrial, ModelLoad, Variant
 from naiad.cli.analyze_progress import duration_text
 from support.recorded_measurements import NAMES, ReplayedSource
 
+TIMES = Path(__file__).parent / "recorded_times"
+"""What each measurement of whole runs took, and what was left behind it: examples, on a busy machine of two cores."""
 SPACE: dict[str, Any] = {
     "run_config_search_max_instance_count": 4,
     "run_config_search_max_model_batch_size": 16,
@@ -36,7 +41,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "optuna": {"run_config_search_mode": "optuna", "optuna_min_trials": 10, "optuna_max_trials": 60},
 }
 
-LOOSE = {"quick": (0.35, 0.25, 0.25), "optuna": (0.45, 0.45, 0.25), "halving with a budget": (0.45, 0.35, 0.35)}
+LOOSE = {"quick": (0.37, 0.1, 0.1), "optuna": (0.45, 0.45, 0.25), "halving with a budget": (0.3, 0.15, 0.18)}
 """How far off it may be after a quarter, a half and three quarters where nobody knows how long the run will be: how far
 a climb goes, when nothing better is found any more, and which of the best configurations break a limit."""
 
@@ -71,10 +76,65 @@ def replayed(folder: Path, recording: str, models: tuple[str, ...] = (), **keys:
     return clock
 
 
+@pytest.mark.parametrize("file", sorted(TIMES.glob("*.json")), ids=lambda file: file.stem)
+def test_recorded_times_are_foretold(file: Path) -> None:
+    rows = json.loads(file.read_text())["rows"]
+    estimate, errors = TimeLeft(150), []
+    took = [row[0] for row in rows]
+    for number, (took_s, windows, window_ms, scale, setup, rate, counts, changes) in enumerate(rows):
+        trial = AnalysisTrial((Variant.of("a", {"number": setup}),), (ModelLoad(),))
+        found = Measurement(trial, [ModelFigures("a", {"perf_throughput": rate})], window_ms=window_ms, windows=windows)
+        found.took_s = took_s
+        estimate.note(found, scale)
+        left_s = estimate.estimate(WorkLeft(dict(counts), changes))
+        rest_s = sum(took[number + 1 :])
+        if sum(took[: number + 1]) >= 0.25 * sum(took) and rest_s >= 5:
+            assert left_s is not None
+            errors.append(abs(left_s / rest_s - 1))
+    assert median(errors) <= 0.15, errors
+    # Some formats load ten times as long as others, and nobody knows which of the last loads break a budget.
+    assert sorted(errors)[int(0.9 * len(errors))] <= 0.35, errors
+
+
+def test_one_slow_load_does_not_stand_for_the_others() -> None:
+    estimate = TimeLeft(150)
+    for number, change_s in enumerate((0.5, 0.4, 9.5, 0.6)):
+        trial = AnalysisTrial((Variant.of("a", {"number": number}),), (ModelLoad(),))
+        found = Measurement(trial, [ModelFigures("a", {"perf_throughput": 100.0})], window_ms=150, windows=4)
+        found.took_s = change_s + 0.6
+        estimate.note(found, 1)
+    # Ten more with a change of half a second, and four windows each.
+    assert estimate.estimate(WorkLeft.of(10, 1)) == pytest.approx(11.0)
+
+
+def test_windows_that_would_hold_too_few_requests_are_expected_to_be_longer() -> None:
+    estimate = TimeLeft(100)
+    trial = AnalysisTrial((Variant.of("a", {}),), (ModelLoad(),))
+    found = Measurement(trial, [ModelFigures("a", {"perf_throughput": 10.0})], window_ms=1600, windows=3)
+    found.took_s = 4.8
+    estimate.note(found, 8)
+    # Twice: eight requests take 0.8 s, which 8 of the shortest windows are longer than and 2 of them shorter.
+    assert estimate.estimate(WorkLeft.of(1, 8)) == pytest.approx(4.8)
+    assert estimate.estimate(WorkLeft.of(1, 2)) == pytest.approx(2.4)
+
+
+@pytest.mark.parametrize(
+    ("breaks_at", "count", "steps"),
+    [
+        (None, 8, 2.5),  # nothing is known
+        (0.5, 8, 0),  # the first load breaks the budget already
+        (10, 5, 3),  # 16 breaks it and 8 does not: 12, 10 or 14, 9 or 11 ...
+        (10_000, 8, 0),
+    ],
+)
+def test_a_series_of_loads_ends_where_it_breaks_the_budget(breaks_at: float | None, count: int, steps: float) -> None:
+    trial = AnalysisTrial((Variant.of("a", {}),), (ModelLoad(1, 8),))
+    found = forecast_series(trial, [1, 2, 4, 8, 16, 32, 64, 128, 256], 5, breaks_at)
+    assert (found.count, found.steps) == (count, steps)
+
+
 @pytest.mark.parametrize("search", SEARCHES)
 def test_the_time_that_is_left_is_known(search: str, tmp_path: Path) -> None:
-    if search == "optuna":
-        pytest.importorskip("optuna")
     for name in NAMES:
         keys = dict(SEARCHES[search])
         if search == "listed":
@@ -82,7 +142,7 @@ def test_the_time_that_is_left_is_known(search: str, tmp_path: Path) -> None:
             keys["profile_models"] = {name: {"model_config_parameters": sizes, "parameters": {"concurrency": "1,8"}}}
         clock = replayed(tmp_path / name, name, **keys)
         found = {part: clock.error_at(part) for part in (0.25, 0.5, 0.75)}
-        bounds = LOOSE.get(search, (0.26, 0.25, 0.25))
+        bounds = LOOSE.get(search, (0.25, 0.25, 0.25))
         assert all(abs(error) <= most for error, most in zip(found.values(), bounds, strict=True)), found
 
 

@@ -12,12 +12,12 @@ from statistics import mean
 from typing import Any
 
 from naiad.analyze.errors import TrialError
+from naiad.analyze.measure.perf_level import LEAST_REQUESTS, WindowLengths
 from naiad.analyze.measure.source import MeasurementSource
 from naiad.analyze.measurement import Measurement, ModelFigures
-from naiad.analyze.search.loads import load_of
 from naiad.analyze.space.knobs import Knob, Subject
 from naiad.analyze.space.space import Dimension, LoadLimits, Space
-from naiad.analyze.trial import AnalysisTrial
+from naiad.analyze.trial import AnalysisTrial, load_of
 
 FOLDER = Path(__file__).parents[1] / "analyze" / "recorded"
 NAMES = tuple(sorted(file.stem for file in FOLDER.glob("*.json")))
@@ -102,13 +102,26 @@ class ReplayedSource(MeasurementSource):
         change_s: what a change of the configuration takes.
         beside_s: what every measurement takes beside its windows.
         spread: the standard deviation of these times, as a part of them.
+        exception_s: what the third change takes, as the first load of a framework does.
+        steady: the part of the measurements whose first three windows agree; the others have a fourth one.
     """
 
-    def __init__(self, model: str, change_s: float = 0.3, beside_s: float = 0.15, spread: float = 0.3) -> None:
+    def __init__(
+        self,
+        model: str,
+        change_s: float = 0.3,
+        beside_s: float = 0.15,
+        spread: float = 0.3,
+        exception_s: float = 0.0,
+        steady: float = 0.2,
+    ) -> None:
         self._recorded = RecordedSource(model)
         self._change_s, self._beside_s, self._spread = change_s, beside_s, spread
         self._random = random.Random(model)
+        self._exception_s, self._steady = exception_s, steady
         self._setup: object = None
+        self._changes = 0
+        self._lengths = WindowLengths()
         space = self._recorded.space
         trials = [space.default_trial(), *map(space.trial, space.points())]
         self._busy = {self._key(trial): trial for trial in trials}
@@ -135,13 +148,33 @@ class ReplayedSource(MeasurementSource):
         found = self._recorded.measure(busy, scale)
         part = load_of(trial) / load_of(busy)
         for model in found.models:
-            model.figures["perf_throughput"] *= min(part, 1.0)
+            # More callers share batches and instances, so that twice as many bring less than twice as much.
+            model.figures["perf_throughput"] *= min(math.sqrt(part), 1.0)
             model.figures["perf_latency_p99"] *= part
-        found.trial, found.window_ms = trial, 150 * scale
-        changes = self._change_s if trial.setup != self._setup else 0.0
-        found.took_s = (changes + self._beside_s) * max(self._random.gauss(1, self._spread), 0.2) + 0.45 * scale
+        found.trial = trial
+        found.took_s = self._beside() if trial.setup == self._setup else self._beside(self._change())
+        found.took_s += self._measure_windows(found, scale)
         self._setup = trial.setup
         return found
+
+    def _measure_windows(self, found: Measurement, scale: int) -> float:
+        """How long the windows take, with those that hold too few requests; the next ones are longer, for good."""
+        found.windows = 3 if self._random.random() < self._steady else 4
+        took_s, names, load = 0.0, (found.trial.variants[0].model,), load_of(found.trial)
+        while True:
+            found.window_ms = round(150 * scale * self._lengths.times(names, load))
+            took_s += found.windows * found.window_ms / 1e3
+            requests = int(found.throughput * found.window_ms / 1e3)
+            if requests >= LEAST_REQUESTS:
+                return took_s
+            self._lengths.lengthen(names, load, min(1.5 * LEAST_REQUESTS / max(requests, 1), 4.0))
+
+    def _change(self) -> float:
+        self._changes += 1
+        return self._exception_s if self._exception_s and self._changes == 3 else self._change_s
+
+    def _beside(self, change_s: float = 0.0) -> float:
+        return (change_s + self._beside_s) * max(self._random.gauss(1, self._spread), 0.2)
 
     def close(self) -> None:
         """Nothing was opened."""

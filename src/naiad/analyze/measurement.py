@@ -54,6 +54,7 @@ class Measurement:
         machine: of all models together: memory in MB, utilisation in %, power in W.
         gpus: the same by the GPU's UUID.
         window_ms: the length of each window.
+        windows: how many there were.
         error: why there are no figures; empty where there are.
         took_s: with loading.
     """
@@ -63,6 +64,7 @@ class Measurement:
     machine: dict[str, float] = field(default_factory=dict)
     gpus: dict[str, dict[str, float]] = field(default_factory=dict)
     window_ms: int = 0
+    windows: int = 0
     error: str = ""
     took_s: float = 0.0
 
@@ -133,4 +135,4 @@ def from_plain(plain: dict[str, Any]) -> Measurement:
     )
     models = [ModelFigures(**model) for model in plain["models"]]
     rest = {name: plain[name] for name in ("machine", "gpus", "window_ms", "error", "took_s")}
-    return Measurement(trial, models, **rest)
+    return Measurement(trial, models, windows=plain.get("windows", 0), **rest)

@@ -8,11 +8,19 @@ from statistics import mean
 from typing import Any, Final
 
 from naiad.analyze.measure.source import MeasurementSource
+from naiad.analyze.measurement import Measurement
 from naiad.analyze.rank.score import Judge
 from naiad.analyze.result import ModelProfile
 from naiad.analyze.search.brute import BRUTE_SCALE, brute
 from naiad.analyze.search.halving import halving, halving_work
-from naiad.analyze.search.loads import UNKNOWN, expected_loads, load_of, sweep_loads
+from naiad.analyze.search.loads import (
+    Forecast,
+    SeriesForecast,
+    expected_loads,
+    forecast_series,
+    mean_forecast,
+    sweep_loads,
+)
 from naiad.analyze.search.optuna import OPTUNA_SCALE, TrialLimits, load_optuna, optuna_search
 from naiad.analyze.search.quick import quick, quick_work
 from naiad.analyze.search.search import Search
@@ -22,10 +30,12 @@ from naiad.analyze.settings.settings import AnalyzeSettings, ModelSettings
 from naiad.analyze.space.build import build_space, powers_of_two
 from naiad.analyze.space.knobs import Knob, Subject
 from naiad.analyze.space.space import Space
-from naiad.analyze.trial import AnalysisTrial
+from naiad.analyze.trial import AnalysisTrial, load_of
 
 SWEEP_SCALE: Final = 2
 """The length of the windows of a sweep, in shortest windows."""
+_MORE_OR_LESS: Final = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4, 2.0)
+"""How far a load that is expected to break a latency budget may be off: two measurements differ as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +153,8 @@ def search_of(plan: SearchPlan, judge: Judge) -> Search:
 def sweep_of(plan: SearchPlan, profile: ModelProfile) -> Search:
     """Other loads on the best configurations and on the default."""
     trials, loads = _swept(plan, profile)
-    judge, chances = profile.judge, _chances(plan, profile, trials, loads)
-    return sweep_loads(trials, loads, judge.is_within, judge.utility, SWEEP_SCALE, _binary_steps(plan), chances)
+    judge, forecast = profile.judge, _forecast(plan, profile, loads)
+    return sweep_loads(trials, loads, judge.is_within, judge.utility, SWEEP_SCALE, _binary_steps(plan), forecast)
 
 
 def _binary_steps(plan: SearchPlan) -> int:
@@ -158,9 +168,8 @@ def sweep_work(plan: SearchPlan, profile: ModelProfile) -> WorkLeft:
     trials, loads = _swept(plan, profile)
     if not trials:
         return NOTHING
-    steps = _binary_steps(plan)
-    chances = _chances(plan, profile, trials, loads)
-    series = [expected_loads(trial, loads) + chance * steps for trial, chance in zip(trials, chances, strict=True)]
+    forecast = _forecast(plan, profile, loads)
+    series = [sum(mean_forecast(forecast(trial, None))) for trial in trials]
     if plan.search != "brute":
         # At the beginning of a search there are fewer than there will be.
         missing = plan.settings["num_configs_per_model"] + 1 - len(trials)
@@ -168,20 +177,20 @@ def sweep_work(plan: SearchPlan, profile: ModelProfile) -> WorkLeft:
     return WorkLeft.of(sum(series), SWEEP_SCALE, len(series))
 
 
-def _chances(
-    plan: SearchPlan, profile: ModelProfile, trials: Sequence[AnalysisTrial], loads: Sequence[int]
-) -> list[float]:
-    """How likely each trial breaks the latency budget under the greatest load: latencies grow as the load does."""
+def _forecast(plan: SearchPlan, profile: ModelProfile, loads: Sequence[int]) -> Forecast:
+    """Forecasts of series of loads, if latencies grow as the load does, more or less."""
     budgets = [goal.latency_budget_ms for goal in plan.goals if goal.latency_budget_ms is not None]
-    found = []
-    for trial in trials:
-        measured = [one for one in profile.repeats.get(trial, ()) if not one.error]
-        if not budgets or not measured:
-            found.append(UNKNOWN)
-            continue
-        latency_ms = mean(one.p99_ms for one in measured) * loads[-1] / load_of(trial)
-        found.append(float(latency_ms > min(budgets)))
-    return found
+    steps = _binary_steps(plan)
+
+    def forecast(trial: AnalysisTrial, last: Measurement | None) -> list[SeriesForecast]:
+        measured = [one for one in profile.repeats.get(trial, ()) if not one.error] if last is None else [last]
+        latency_ms = mean(one.p99_ms for one in measured) if measured else 0.0
+        if not budgets or not latency_ms:
+            return [forecast_series(trial, loads, steps)]
+        breaks_at = load_of(measured[0].trial) * min(budgets) / latency_ms
+        return [forecast_series(trial, loads, steps, breaks_at * part) for part in _MORE_OR_LESS]
+
+    return forecast
 
 
 def _swept(plan: SearchPlan, profile: ModelProfile) -> tuple[list[AnalysisTrial], list[int]]:

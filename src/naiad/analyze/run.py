@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -31,11 +30,9 @@ from naiad.analyze.search.search import MeasurementRequest, Search
 from naiad.analyze.search.work import WorkLeft
 from naiad.analyze.settings.settings import AnalyzeSettings
 from naiad.analyze.trial import AnalysisTrial
-from naiad.perf.interrupts import Interrupts
-from naiad.perf.load.level import Stop
+from naiad.perf.load.stop import Stop
 from naiad.perf.report.machine import machine_fingerprint
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _BASE_SCALE: Final = 4
 _MOST_SETS: Final = 11
 
@@ -49,6 +46,7 @@ class AnalyzeRun:
 
     Args:
         open_source: where measurements come from.
+        stop: set when the user wants the run to end.
 
     Attributes:
         analysis: what was found so far.
@@ -60,16 +58,18 @@ class AnalyzeRun:
         open_source: OpenSource,
         progress: AnalyzeProgress | None = None,
         command: Sequence[str] = (),
+        stop: Stop | None = None,
     ) -> None:
         self._settings = settings
         self._open_source = open_source
         self._progress = progress or AnalyzeProgress()
-        self._stop = Stop()
+        self._stop = stop or Stop()
         self._options = load_options(settings)
         folder = Path(settings["checkpoint_directory"])
         last = latest(folder)
         checkpoint = read_checkpoint(last) if last is not None else Checkpoint()
         self._file = next_file(folder)
+        self._last_file = last
         self._digest = digest_of(_what_matters(settings, self._options))
         self._pool = MeasurementPool(checkpoint.measurements, self._digest)
         self._cannot_write = False
@@ -87,22 +87,33 @@ class AnalyzeRun:
 
         Raises:
             AnalyzeError: nothing could be measured.
-            KeyboardInterrupt: the user stopped it twice.
         """
-        with Interrupts(self._stop, _SIGNALS):
-            source, self.analysis.endpoint = self._open_source(self._settings, self._options, self._stop)
-            try:
-                self._profile_all(source)
-            except AnalysisStoppedError:
-                self.analysis.is_interrupted = True
-            except AnalyzeError as error:
-                if not any(profile.repeats for profile in self.analysis.profiles):
-                    raise
-                kept = f"the checkpoint '{self._file}' has what was measured, and the next run uses it"
-                self.analysis.failures.append(f"{error}; {kept}")
-            finally:
-                self._close(source)
+        try:
+            self._run()
+        except AnalysisStoppedError:
+            self.analysis.is_interrupted = True
+        except AnalyzeError as error:
+            if not any(profile.repeats for profile in self.analysis.profiles):
+                raise
+            self.analysis.failures.append(f"{error}; {self.reusable}")
         return self.analysis
+
+    @property
+    def reusable(self) -> str:
+        """The measurements that the next run can use, for people."""
+        good = sum(not found.error for _, found in self.analysis.checkpoint.measurements)
+        if self._last_file is None or not good:
+            return "nothing was measured that the next run could use"
+        return f"the checkpoint '{self._last_file}' has {good} measurement{'s' * (good > 1)} that the next run uses"
+
+    def _run(self) -> None:
+        if self._stop.is_wanted:
+            raise AnalysisStoppedError
+        source, self.analysis.endpoint = self._open_source(self._settings, self._options, self._stop)
+        try:
+            self._profile_all(source)
+        finally:
+            self._close(source)
 
     def _close(self, source: MeasurementSource) -> None:
         try:
@@ -200,6 +211,7 @@ class AnalyzeRun:
     def _save(self) -> None:
         try:
             write_checkpoint(self.analysis.checkpoint, self._file)
+            self._last_file = self._file
         except OSError as error:
             if not self._cannot_write:
                 self._fail(f"cannot write the checkpoint '{self._file}': {error.strerror or error}; the run goes on")

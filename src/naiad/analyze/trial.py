@@ -94,6 +94,11 @@ class AnalysisTrial:
         return all(variant.is_default for variant in self.setup)
 
 
+def load_of(trial: AnalysisTrial) -> float:
+    """The greatest concurrency or rate of a trial."""
+    return max((load.rate or load.concurrency for load in trial.loads), default=0)
+
+
 def changed_config(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration with changes: parameters are added, other fields are replaced, None removes a field."""
     made = dict(config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -9,13 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from naiad.analyze.errors import AnalyzeError, AnalyzeOptionError
+from naiad.perf.interrupts import Interrupts
+from naiad.perf.load.stop import Stop
 
 if TYPE_CHECKING:
-    from naiad.analyze.result import Analysis
+    from naiad.analyze.run import AnalyzeRun
     from naiad.analyze.settings.settings import AnalyzeSettings
 
 _FAILED: Final = 1
 _INTERRUPTED: Final = 130
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _HEAD: Final = """\
 Usage: naiad analyze [-m online|offline] [-v|-q] COMMAND [OPTION ...]
 
@@ -32,11 +36,18 @@ The options are those of the reference's model-analyzer; all of them are keys of
 
 def analyze(argv: Sequence[str]) -> int:
     """Run ``profile`` or ``report``; returns the exit code."""
-    from naiad.analyze.settings.read import parse_analyze
-
     if not argv or {"-h", "--help"} & set(argv):
         print(_usage(argv), end="")
         return 0
+    stop = Stop()
+    # From here on: an exception in the middle of an import ends in a traceback, or in a crash of a compiled module.
+    with Interrupts(stop, _SIGNALS):
+        return _analyze(argv, stop)
+
+
+def _analyze(argv: Sequence[str], stop: Stop) -> int:
+    from naiad.analyze.settings.read import parse_analyze
+
     try:
         settings = parse_analyze(argv)
     except AnalyzeOptionError as error:
@@ -47,7 +58,7 @@ def analyze(argv: Sequence[str]) -> int:
     try:
         if settings.command == "report":
             return _report(settings)
-        return _profile(settings, argv)
+        return _profile(settings, argv, stop)
     except AnalyzeError as error:
         print(f"error: {error}", file=sys.stderr)
         return _FAILED
@@ -78,7 +89,7 @@ def _usage(argv: Sequence[str]) -> str:
     return "".join(lines)
 
 
-def _profile(settings: AnalyzeSettings, argv: Sequence[str]) -> int:
+def _profile(settings: AnalyzeSettings, argv: Sequence[str], stop: Stop) -> int:
     # Imported here: --help and wrong options do not pay for numpy.
     from naiad.analyze.measure.open import open_source
     from naiad.analyze.report.text import summary_text
@@ -86,18 +97,23 @@ def _profile(settings: AnalyzeSettings, argv: Sequence[str]) -> int:
     from naiad.analyze.run import AnalyzeRun
     from naiad.cli.analyze_progress import AnalyzeLines
 
-    run = AnalyzeRun(settings, open_source, AnalyzeLines(settings), argv)
-    analysis = run.run()
-    if analysis.profiles:
-        print(summary_text(analysis, settings), end="", flush=True)
-        for file in write_results(analysis, settings):
-            print(f"wrote {file}")
-    return _code(analysis)
+    run = AnalyzeRun(settings, open_source, AnalyzeLines(settings), argv, stop)
+    try:
+        analysis = run.run()
+        if analysis.profiles:
+            print(summary_text(analysis, settings), end="", flush=True)
+            for file in write_results(analysis, settings):
+                print(f"wrote {file}")
+    except KeyboardInterrupt:
+        print(f"interrupted at once, so that reports are missing: {run.reusable}", file=sys.stderr)
+        return _INTERRUPTED
+    return _code(run)
 
 
-def _code(analysis: Analysis) -> int:
+def _code(run: AnalyzeRun) -> int:
+    analysis = run.analysis
     if analysis.is_interrupted:
-        print("interrupted: what was measured is in the checkpoint, and is used by the next run", file=sys.stderr)
+        print(f"interrupted: {run.reusable}", file=sys.stderr)
         return _INTERRUPTED
     for text in analysis.failures:
         print(f"error: {text}", file=sys.stderr)

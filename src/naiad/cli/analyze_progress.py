@@ -22,7 +22,7 @@ class AnalyzeLines(AnalyzeProgress):
 
     def reuses(self, count: int, file: str) -> None:
         """Show what an earlier run has left."""
-        self._print(f"{file}: {count} measurements of an earlier run can be used again")
+        self._print(f"{file}: {count} measurement{'s' * (count != 1)} of an earlier run can be used again")
 
     def began(self, profile: ModelProfile, budget_text: str) -> None:
         """Show what comes."""

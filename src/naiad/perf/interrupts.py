@@ -6,7 +6,7 @@ import signal
 from types import FrameType
 from typing import Any
 
-from naiad.perf.load.level import Stop
+from naiad.perf.load.stop import Stop
 
 
 class Interrupts:

@@ -11,11 +11,12 @@ from naiad.perf.input.build import build_streams
 from naiad.perf.interrupts import Interrupts
 from naiad.perf.load.exported import exported_inputs
 from naiad.perf.load.host import sharpen_timers
-from naiad.perf.load.level import LevelRun, Stop
+from naiad.perf.load.level import LevelRun
 from naiad.perf.load.loads import LoadFactory, encode_streams, timestamps_of
 from naiad.perf.load.observer import Observer
 from naiad.perf.load.search import search_levels, single_level
 from naiad.perf.load.sessions import check_sessions
+from naiad.perf.load.stop import Stop
 from naiad.perf.options import complete_settings
 from naiad.perf.placement import in_regions
 from naiad.perf.progress import Progress

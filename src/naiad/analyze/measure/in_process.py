@@ -14,14 +14,21 @@ from typing import Any
 import psutil
 
 from naiad.analyze.errors import AnalyzeError, TrialError
-from naiad.analyze.measure.perf_level import is_too_short, model_figures, note_usage, perf_settings, run_level
+from naiad.analyze.measure.perf_level import (
+    WindowLengths,
+    longer_by,
+    model_figures,
+    note_usage,
+    perf_settings,
+    run_level,
+)
 from naiad.analyze.measure.source import LoadOptions
 from naiad.analyze.measurement import Measurement
 from naiad.analyze.pbtxt import pbtxt_of
-from naiad.analyze.trial import AnalysisTrial, Variant, changed_config
+from naiad.analyze.trial import AnalysisTrial, Variant, changed_config, load_of
 from naiad.config.export import config_json
 from naiad.errors import NaiadError
-from naiad.perf.load.level import Stop
+from naiad.perf.load.stop import Stop
 from naiad.server.embedded import EmbeddedServer
 
 
@@ -38,7 +45,7 @@ class InProcessSource:
         self._stop = stop
         self._folder = Path(tempfile.mkdtemp(prefix="naiad-analyze-"))
         self._configs: dict[str, Mapping[str, Any]] = {}
-        self._longer: dict[str, int] = {}
+        self._lengths = WindowLengths()
 
     def config(self, model: str) -> Mapping[str, Any]:
         """The configuration of a model, completed."""
@@ -72,17 +79,20 @@ class InProcessSource:
             )
         began = time.monotonic()
         (variant,), (load,) = trial.variants, trial.loads
+        names = (variant.model,)
         copy = self._copy(trial)
         flags = self._options.flags.get(variant.model, ())
         where = ("--service-kind=in_process", f"--model-repository={copy}")
         settings = perf_settings(variant.model, where, load, flags, is_recorded=self._options.is_recorded)
         for _ in range(self._options.most_adjustments + 1):
-            window_ms = self._options.window_ms * scale * self._longer.get(variant.model, 1)
+            window_ms = round(self._options.window_ms * scale * self._lengths.times(names, load_of(trial)))
             result = run_level(settings, window_ms, self._stop)
-            if not is_too_short(result) or self._options.is_recorded:
+            times = longer_by([result])
+            if times == 1.0 or self._options.is_recorded:
                 break
-            self._longer[variant.model] = self._longer.get(variant.model, 1) * 2
-        found = Measurement(trial, [model_figures(variant.model, result)], window_ms=window_ms)
+            self._lengths.lengthen(names, load_of(trial), times)
+        figures = [model_figures(variant.model, result)]
+        found = Measurement(trial, figures, window_ms=window_ms, windows=len(result.windows))
         note_usage(found, result.merged)
         found.machine["cpu_available_ram"] = psutil.virtual_memory().available / 1e6
         found.took_s = time.monotonic() - began

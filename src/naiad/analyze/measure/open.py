@@ -13,7 +13,7 @@ from naiad.analyze.measure.source import LoadOptions, MeasurementSource
 from naiad.analyze.measurement import Measurement
 from naiad.analyze.settings.settings import AnalyzeSettings
 from naiad.analyze.trial import AnalysisTrial
-from naiad.perf.load.level import Stop
+from naiad.perf.load.stop import Stop
 from naiad.perf.target.metrics import MetricsTarget
 from naiad.perf.target.protocol import TargetError
 

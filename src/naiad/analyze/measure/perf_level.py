@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Final
 
 from naiad.analyze.errors import AnalyzeError, TrialError
 from naiad.analyze.measurement import Measurement, ModelFigures
 from naiad.analyze.trial import ModelLoad
 from naiad.perf.input.error import PerfInputError
-from naiad.perf.load.level import Stop
+from naiad.perf.load.stop import Stop
 from naiad.perf.measure.stability import WINDOWS, best_windows
 from naiad.perf.options import PerfOptionError, parse_perf
 from naiad.perf.report.figures import latency_parts
@@ -21,8 +22,11 @@ from naiad.perf.target.protocol import TargetError
 
 _MB: Final = 1e6
 _FEW_ERRORS: Final = 0.01
-_LEAST_REQUESTS: Final = 8
+LEAST_REQUESTS: Final = 8
 """A window with fewer requests says too little; the next ones are made longer."""
+_SPARE: Final = 1.5
+"""How many times the least number the longer windows are to hold: requests do not come evenly."""
+_MOST_LONGER: Final = 4.0
 
 
 class AnalysisStoppedError(Exception):
@@ -81,9 +85,27 @@ def run_level(settings: PerfSettings, window_ms: int, stop: Stop) -> LevelResult
     return result
 
 
-def is_too_short(result: LevelResult) -> bool:
-    """Whether the windows hold too few requests to say anything."""
-    return any(window.requests < _LEAST_REQUESTS for window in result.windows)
+def longer_by(results: Sequence[LevelResult]) -> float:
+    """How many times as long windows have to be to say anything; 1 where they hold enough requests."""
+    # The middle window of each: one that is empty comes from a pause of the machine, and says nothing of the model.
+    least = min(median(window.requests for window in result.windows) for result in results)
+    return 1.0 if least >= LEAST_REQUESTS else min(_SPARE * LEAST_REQUESTS / max(least, 1), _MOST_LONGER)
+
+
+class WindowLengths:
+    """How many times as long as asked for windows are, by the load: models that complete little need longer ones."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, ...], dict[float, float]] = {}
+
+    def times(self, models: tuple[str, ...], load: float) -> float:
+        """The length of the first windows. A lower load completes no more than a higher one."""
+        found = self._found.get(models, {})
+        return max((times for other, times in found.items() if other >= load), default=1.0)
+
+    def lengthen(self, models: tuple[str, ...], load: float, by: float) -> None:
+        """Make the windows longer from now on."""
+        self._found.setdefault(models, {})[load] = self.times(models, load) * by
 
 
 def model_figures(model: str, result: LevelResult) -> ModelFigures:

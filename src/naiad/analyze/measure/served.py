@@ -13,7 +13,8 @@ import psutil
 from naiad.analyze.errors import AnalyzeError, TrialError
 from naiad.analyze.measure.perf_level import (
     AnalysisStoppedError,
-    is_too_short,
+    WindowLengths,
+    longer_by,
     model_figures,
     note_usage,
     perf_settings,
@@ -21,9 +22,10 @@ from naiad.analyze.measure.perf_level import (
 )
 from naiad.analyze.measure.source import LoadOptions
 from naiad.analyze.measurement import Measurement
-from naiad.analyze.trial import AnalysisTrial, ModelLoad, Variant, changed_config
-from naiad.perf.load.level import Stop
+from naiad.analyze.trial import AnalysisTrial, ModelLoad, Variant, changed_config, load_of
+from naiad.perf.load.stop import Stop
 from naiad.perf.measure.metrics_page import MetricsSample, read_metrics
+from naiad.perf.measure.stability import WINDOWS
 from naiad.perf.measure.usage import usage_between
 from naiad.perf.options import parse_perf
 from naiad.perf.results import LevelResult, Window
@@ -52,7 +54,7 @@ class ServedSource:
         self._loaded: dict[str, Variant] = {}
         self._was_loaded: set[str] = set()
         self._is_closing = False
-        self._scale: dict[tuple[str, ...], int] = {}
+        self._lengths = WindowLengths()
 
     def config(self, model: str) -> Mapping[str, Any]:
         """The configuration that the repository gives a model; it is loaded when it is not."""
@@ -162,21 +164,20 @@ class ServedSource:
     def _measured(self, trial: AnalysisTrial, scale: int) -> Measurement:
         names = tuple(variant.model for variant in trial.variants)
         for _ in range(self._options.most_adjustments + 1):
-            longer = self._scale.get(names, 1)
-            window_ms = self._options.window_ms * scale * longer
+            window_ms = round(self._options.window_ms * scale * self._lengths.times(names, load_of(trial)))
             try:
                 results = self._levels(trial, window_ms)
             except TrialError:
                 self._check_reachable(names[0])
                 raise
-            if not any(map(is_too_short, results)) or self._options.is_recorded:
+            times = longer_by(results)
+            if times == 1.0 or self._options.is_recorded:
                 break
-            if 3 * 2 * window_ms > self._options.time_limit_s * 1e3:
+            if WINDOWS * times * window_ms > self._options.time_limit_s * 1e3:
                 break
-            # Models that take so long are measured with longer windows from now on.
-            self._scale[names] = longer * 2
+            self._lengths.lengthen(names, load_of(trial), times)
         found = Measurement(trial, [model_figures(n, r) for n, r in zip(names, results, strict=True)])
-        found.window_ms = window_ms
+        found.window_ms, found.windows = window_ms, max(len(result.windows) for result in results)
         for result in results:
             note_usage(found, result.merged)
         return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,27 +11,33 @@ class WorkLeft:
     """Measurements to come. Parts of them, where a search may end before.
 
     Attributes:
-        count: how many there are.
-        scales: the length of their windows, all together, in shortest windows.
+        counts: how many there are, by the length of their windows in shortest windows.
         changes: how many of them begin with a change of the configuration.
     """
 
-    count: float = 0.0
-    scales: float = 0.0
+    counts: Mapping[int, float] = field(default_factory=dict)
     changes: float = 0.0
 
     @staticmethod
     def of(count: float, scale: int, changes: float | None = None) -> WorkLeft:
         """So many measurements of one length; each has another configuration unless ``changes`` says how many have."""
-        return WorkLeft(count, count * scale, count if changes is None else changes)
+        return WorkLeft({scale: count}, count if changes is None else changes)
+
+    @property
+    def count(self) -> float:
+        """How many there are."""
+        return sum(self.counts.values())
 
     def __add__(self, other: WorkLeft) -> WorkLeft:
         """The measurements of both together."""
-        return WorkLeft(self.count + other.count, self.scales + other.scales, self.changes + other.changes)
+        counts = dict(self.counts)
+        for scale, count in other.counts.items():
+            counts[scale] = counts.get(scale, 0.0) + count
+        return WorkLeft(counts, self.changes + other.changes)
 
     def __mul__(self, times: float) -> WorkLeft:
         """The measurements of so many searches that are alike."""
-        return WorkLeft(self.count * times, self.scales * times, self.changes * times)
+        return WorkLeft({scale: count * times for scale, count in self.counts.items()}, self.changes * times)
 
 
 NOTHING = WorkLeft()

@@ -13,7 +13,7 @@ from naiad.perf.advise.setup import ModelSetup, UnadvisableError, setups_of
 from naiad.perf.advise.trial import StoppedError, Trial, Tried, run_trial
 from naiad.perf.input.error import PerfInputError
 from naiad.perf.interrupts import Interrupts
-from naiad.perf.load.level import Stop
+from naiad.perf.load.stop import Stop
 from naiad.perf.options import PerfOptionError
 from naiad.perf.report.machine import machine_fingerprint
 from naiad.perf.settings import AdviseSettings

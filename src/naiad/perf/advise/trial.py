@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from naiad.perf.advise.setup import ModelSetup
-from naiad.perf.load.level import Stop
+from naiad.perf.load.stop import Stop
 from naiad.perf.load_mode import LoadMode
 from naiad.perf.measure.stability import WINDOWS, latency_of
 from naiad.perf.results import LevelResult, Window

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -12,6 +11,7 @@ from naiad.perf.load.host import cores
 from naiad.perf.load.load import MeasuredLoad
 from naiad.perf.load.observer import Observer
 from naiad.perf.load.stall import StallWatch
+from naiad.perf.load.stop import Stop
 from naiad.perf.measure.merge import is_client_bottleneck, merge_windows
 from naiad.perf.measure.recorder import Recorder
 from naiad.perf.measure.stability import WINDOWS, best_windows, is_stable, latency_of, unstable_reason
@@ -27,13 +27,6 @@ _TURN_NS: Final = 200_000_000
 _SECOND_NS: Final = 1_000_000_000
 
 clock = time.monotonic_ns
-
-
-@dataclass(slots=True)
-class Stop:
-    """Set when the user wants the run to end."""
-
-    is_wanted: bool = False
 
 
 class LevelRun:
