@@ -276,6 +276,7 @@ class Converter:
                 "max_trials": asked.max_trials,
                 "cutoff": asked.cutoff,
                 "first_ms": self._source_ms(),
+                "budget_s": asked.budget_s,
             },
             folder,
         )
