@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,30 +23,46 @@ class TritonPythonModel:
 """
 CONFIG = """
 backend: "python"
+max_batch_size: 4
 input [ { name: "x" data_type: TYPE_FP32 dims: [ 4 ] } ]
 output [ { name: "y" data_type: TYPE_FP32 dims: [ 4 ] } ]
 """
 
 
-@pytest.mark.slow
-def test_windows_grow_until_a_slow_format_answers(tmp_path: Path) -> None:
+FUNCTION = "naiad.convert.steps.measure:measure_served"
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> dict[str, Any]:
     version = tmp_path / "repository" / "measured" / "1"
     version.mkdir(parents=True)
     (version / "model.py").write_text(MODEL, encoding="utf-8")
     (version.parent / "config.pbtxt").write_text(CONFIG, encoding="utf-8")
-    write_samples([{"x": np.ones(4, np.float32)}], tmp_path / "samples")
-    arguments = {
+    write_samples([{"x": np.ones((4, 4), np.float32)}], tmp_path / "samples")
+    return {
         "repository": str(tmp_path / "repository"),
         "samples": str(tmp_path / "samples"),
         "names": ["x"],
-        "batching": False,
+        "batching": True,
         "batch_sizes": [1],
         "window_ms": 5,
         "stability_percent": 90.0,
         "max_trials": 8,
         "cutoff": 0.05,
     }
-    function = "naiad.convert.steps.measure:measure_served"
-    done = run_step_process("measure", function, arguments, tmp_path / "measure", Limits(time_s=100))
+
+
+@pytest.mark.slow
+def test_windows_grow_until_a_slow_format_answers(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    done = run_step_process("measure", FUNCTION, arguments, tmp_path / "measure", Limits(time_s=100))
     assert done.failure is None
     assert done.value["levels"][0]["p50_ms"] > 500
+
+
+@pytest.mark.slow
+def test_no_larger_batch_is_tried_when_the_smaller_ones_took_long(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    arguments |= {"batch_sizes": [1, 2, 4], "window_ms": 1200, "budget_s": 1.0}
+    done = run_step_process("measure", FUNCTION, arguments, tmp_path / "measure", Limits(time_s=100))
+    assert done.failure is None
+    assert [level["batch"] for level in done.value["levels"]] == [1]
+    assert "a batch of 2 was not tried" in done.value["note"]

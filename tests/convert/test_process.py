@@ -70,12 +70,14 @@ def test_a_step_that_hangs_is_ended(run: Any) -> None:
     done = run("hang", Limits(time_s=1.0))
     assert "it ran for more than 1 s" in str(done.failure)
     assert "--time-limit" in str(done.failure)
+    assert done.failure.is_time_limit
 
 
 def test_a_step_that_takes_too_much_memory_is_ended(run: Any) -> None:
     done = run("grow", Limits(time_s=60, memory_bytes=200 << 20))
     assert "more than the 200 MiB allowed" in str(done.failure)
     assert "--memory-limit" in str(done.failure)
+    assert not done.failure.is_time_limit
 
 
 def test_what_a_step_wrote_before_it_was_ended_stays(run: Any) -> None:

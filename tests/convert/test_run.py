@@ -10,8 +10,10 @@ import pytest
 
 import naiad
 from naiad.cli.main import main
+from naiad.convert.errors import StepFailure
 from naiad.convert.package import inspect, load, save
-from naiad.convert.results import Conversion
+from naiad.convert.results import Conversion, FormatResult
+from naiad.convert.run import too_long_to_compile
 from support.convert_programs import FUNCTION, NETWORK, write_program
 from support.html_pages import Page
 
@@ -147,3 +149,11 @@ def test_what_is_no_package_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / "p.nav").write_bytes(b"nothing")
     assert main(["convert", "inspect", str(tmp_path / "p.nav")]) == 1
     assert "no package of naiad convert" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("is_time_limit", "expected"), [(True, True), (False, False)])
+def test_an_archive_that_took_too_long_to_compile_is_not_compiled_again(is_time_limit: bool, expected: bool) -> None:
+    failed = FormatResult("aotinductor", failure=StepFailure("it was ended", is_time_limit=is_time_limit))
+    conversion = Conversion("m", "m", "work", formats=[FormatResult("torch-export"), failed])
+    assert (too_long_to_compile(conversion, "torch-export") is not None) is expected
+    assert too_long_to_compile(conversion, "torchscript-trace") is None

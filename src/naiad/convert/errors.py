@@ -33,12 +33,14 @@ class StepFailure:
         operator: the operator that the framework named; empty when it named none.
         advice: what to change; empty when that is not known.
         is_missing_package: whether nothing but a package is missing.
+        is_time_limit: whether the step was ended for the time that it took.
     """
 
     reason: str
     operator: str = ""
     advice: str = ""
     is_missing_package: bool = False
+    is_time_limit: bool = False
 
     def __str__(self) -> str:
         operator = f" (operator {self.operator})" if self.operator and self.operator not in self.reason else ""

@@ -135,10 +135,12 @@ def _result(name: str, folder: Path, code: int, ended: str, seconds: float, peak
         written = {}
     failure = StepFailure(**written["failure"]) if written.get("failure") else None
     if ended:
-        option = "--memory-limit" if "memory" in ended else "--time-limit"
+        is_time = "memory" not in ended
+        option = "--time-limit" if is_time else "--memory-limit"
         # Without the first step there are no formats to leave out.
         instead = "see what the samples or the model wait for" if name == "describe" else "leave this format out"
-        failure = StepFailure(f"the step was ended: {ended}", "", f"raise {option}, or {instead}")
+        advice = f"raise {option}, or {instead}"
+        failure = StepFailure(f"the step was ended: {ended}", "", advice, is_time_limit=is_time)
     elif failure is None and code:
         failure = StepFailure(_ending(code), "", f"{folder / _LOG} has its last words")
     elif failure is None and not written:

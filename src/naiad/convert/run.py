@@ -255,6 +255,9 @@ class Converter:
             return
         if not FORMATS[result.target].is_served:
             return
+        if (failure := too_long_to_compile(self.conversion, result.target)) is not None:
+            result.failure, result.failed_in = failure, "measurement"
+            return
         folder = self.settings.work / result.target / "measure"
         sizes, asked = self.settings.measuring.sizes, self.settings.measuring
         try:
@@ -276,6 +279,7 @@ class Converter:
                 "max_trials": asked.max_trials,
                 "cutoff": asked.cutoff,
                 "first_ms": self._source_ms(),
+                "budget_s": asked.budget_s,
             },
             folder,
         )
@@ -337,6 +341,15 @@ class Converter:
             # The report that its caller shows does not come from the file.
             note = f"{self.settings.work / REPORT} cannot be written: {error}"
             self.conversion.notes += [note] if note not in self.conversion.notes else []
+
+
+def too_long_to_compile(conversion: Conversion, target: str) -> StepFailure | None:
+    """Why a format is not served in order to measure it: the server would compile it, and that took too long before."""
+    compiled = conversion.of("aotinductor")
+    if target != "torch-export" or compiled is None or compiled.failure is None or not compiled.failure.is_time_limit:
+        return None
+    reason = "the server compiles it when it loads, as aotinductor was, which was ended for its time"
+    return StepFailure(reason, "", "raise --time-limit, or leave this format out")
 
 
 def default_name(model: str) -> str:

@@ -69,6 +69,7 @@ class Measuring:
         stability_percent: by how much they may differ.
         max_trials: windows at most.
         cutoff: the least gain in throughput for which the next batch size is tried.
+        budget_s: after this time no larger batch is tried for a format.
     """
 
     batch_sizes: tuple[int, ...] = ()
@@ -77,6 +78,7 @@ class Measuring:
     stability_percent: float = 10.0
     max_trials: int = 8
     cutoff: float = 0.05
+    budget_s: float = 60.0
 
     @property
     def sizes(self) -> list[int]:

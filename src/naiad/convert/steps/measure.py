@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -36,17 +37,23 @@ def measure_served(
     max_trials: int,
     cutoff: float,
     first_ms: float = 0.0,
+    budget_s: float = math.inf,
 ) -> dict[str, Any]:
     """Measure the model ``measured`` of a repository by the load generator of ``naiad perf``, in this process.
 
-    Batch sizes are tried in ascending order, until one fails or gains less than ``cutoff``. What was measured so far is
-    written after each, so that it stays when a larger batch ends the process.
+    Batch sizes are tried in ascending order, until one fails or gains less than ``cutoff``, or those before it took
+    ``budget_s``. What was measured so far is written after each, so that it stays when a larger batch ends the process.
     """
+    began = time.monotonic()
     data = Path("input.json")
     shapes = _write_input(data, load_samples(samples), names, batching)
     levels: list[dict[str, float]] = []
     note = ""
     for size in batch_sizes if batching else [1]:
+        taken_s = time.monotonic() - began
+        if levels and taken_s > budget_s:
+            note = f"a batch of {size} was not tried: the smaller ones took {taken_s:.0f} s"
+            break
         write_result({"value": _found(levels, f"batch {size} was being measured"), "failure": None})
         try:
             # A slow model gets longer windows from here on: three of them have to agree.
