@@ -41,7 +41,9 @@ def test_a_load_waits_for_a_core_while_a_request_is_under_way(tmp_path: Path) ->
     core = min(os.sched_getaffinity(0))
     write_model(tmp_path / "models", "pairs", identity(max_batch_size=2, extra=PAIRS))
     write_model(tmp_path / "models", "other", identity())
+    write_model(tmp_path / "models", "demanded", identity())
     options = ("--model-control-mode=explicit", "--load-model=pairs", "--model-load-wait-secs=3600")
+    options += ("--load-on-demand-secs=60",)
     with (
         serving(
             tmp_path / "log", tmp_path / "models", *options, preexec_fn=lambda: os.sched_setaffinity(0, {core})
@@ -60,6 +62,8 @@ def test_a_load_waits_for_a_core_while_a_request_is_under_way(tmp_path: Path) ->
             load = callers.submit(server.post, "/v2/repository/models/other/load", {})
             server.wait_for("the load of 'other' version 1 waits at most 3600 s")
             assert not load.done()
+            # A request waits for this load.
+            assert server.post("/v2/models/demanded/infer", numbers([3])).status == 200
             assert server.post("/v2/models/pairs/infer", request).status == 200
             assert first.result(LIMIT_S).status == 200
             # No request is under way any more, and the core is as busy as before.

@@ -240,6 +240,8 @@ class ModelManager:
         # Counted while the operation is queued too: the files are in memory from now on.
         with self._quota.holding(name, overrides.size):
             async with self._turn(name, asker, is_requested=is_requested) as operation:
+                # Models ask for loads within requests, or while they are loaded themselves.
+                operation.is_awaited = only_missing or asker is not None
                 await self._load_found(name, overrides, only_missing, operation)
 
     async def _load_found(self, name: str, overrides: Overrides, only_missing: bool, operation: Operation) -> None:
@@ -397,6 +399,7 @@ class ModelManager:
         # In explicit mode members are loaded; in other modes the operations that are under way are waited for.
         name = self._keys.one_seen(name)
         async with self._turn(name, asker, is_requested=False) as operation:
+            operation.is_awaited = asker.operation is not None and asker.operation.is_awaited
             entry = self.entries.get(name)
             # The start tries each model once: a member that failed is not tried again for its ensemble.
             is_tried = entry is not None and (entry.serving is not None or (entry.has_failed and not self.loaded))

@@ -144,8 +144,8 @@ class VersionLoader:
             )
 
         try:
-            # The members of an ensemble wait themselves.
-            if not is_ensemble(found.read.config):
+            # The members of an ensemble wait themselves. A wait in front of a request would lengthen its latency.
+            if not is_ensemble(found.read.config) and not operation.is_awaited:
                 await self._spare_core.wait(f"'{name}' version {version.version}", lambda: not operation.not_wanted)
             # Neither that wait nor the one for the permit counts as load time.
             begun = monotonic()

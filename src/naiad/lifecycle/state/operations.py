@@ -30,14 +30,16 @@ class Operation:
 
     Attributes:
         is_requested: a caller or a model requested it; the server began it by itself otherwise.
+        is_awaited: a request to a model cannot go on before it is over.
         not_wanted: why its result is not needed any more, "" while it is. Read in loading threads.
     """
 
-    __slots__ = ("is_first", "is_requested", "name", "not_wanted")
+    __slots__ = ("is_awaited", "is_first", "is_requested", "name", "not_wanted")
 
     def __init__(self, name: str, is_requested: bool = True) -> None:
         self.name = name
         self.is_requested = is_requested
+        self.is_awaited = False
         self.not_wanted = ""
         self.is_first = asyncio.Event()
 
