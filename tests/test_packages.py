@@ -218,7 +218,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "perf.advise": ("config.export", "config.messages", "perf"),
     "perf.sweep": ("perf.options", "perf.settings"),
     "perf.input": ("perf.results", "perf.settings", "perf.steps", "shared_memory", "tensor", "wire"),
-    "perf.report": ("perf.histogram", "perf.results", "perf.settings"),
+    "perf.report": ("perf.histogram", "perf.results", "perf.settings", "processes"),
     "perf.target": (
         *("config.messages", "perf.histogram", "perf.results", "perf.settings", "perf.steps", "perf.transfer"),
         *("perf.target.in_process", "shared_memory", "tensor", "wire"),

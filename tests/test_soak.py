@@ -35,6 +35,7 @@ def failure(error: Exception, began_s: float, ended_s: float, sequence_s: float 
 
 KILLED = ResponseError(503, "Stub process 'm_0_0' is not healthy: killed by SIGKILL")
 LOST = ResponseError(400, "must specify the START flag on the first request of the sequence")
+GONE = ResponseError(503, "instance 'm_0_0', which had its state, is gone. Start the sequence again")
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,8 @@ LOST = ResponseError(400, "must specify the START flag on the first request of t
         (LOST, 11, 12, 9, True),
         (LOST, 11, 12, 11, False),
         (LOST, 11, 12, 0, False),
+        (GONE, 9.9, 10.2, 9, True),
+        (GONE, 13, 14, 12.5, False),
         (part("callers").WrongOutputError("other elements"), 9, 11, 9, False),
     ],
 )

@@ -29,7 +29,8 @@ PROGRAMS = ("naiad/worker/main.py", "naiad/backends/out_of_process/program.py")
 """What the workers of Python models and of frameworks run."""
 LATE_NS = 100_000_000
 """A worker that is killed may end a request for so long before others hear of its end."""
-LOST_SEQUENCE = 400
+LOST_SEQUENCE = " 400: ", "which had its state, is gone"
+"""What the next requests of a sequence are told, or those that wait for its instance as it ends."""
 CAUSE_OF_KILL = "SIGKILL"
 
 clock = time.monotonic_ns
@@ -51,7 +52,7 @@ class Kill:
         return (
             bool(began_ns)
             and began_ns <= self.killed_ns + LATE_NS <= failure.ended_ns + LATE_NS
-            and (f" {LOST_SEQUENCE}: " in failure.cause)
+            and any(text in failure.cause for text in LOST_SEQUENCE)
         )
 
 

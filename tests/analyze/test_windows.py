@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from naiad.analyze.measure.perf_level import WindowLengths, longer_by
+from naiad.analyze.measure.window_lengths import WindowLengths, longer_by
 from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Window
 
 

@@ -43,7 +43,8 @@ def test_a_load_waits_for_a_core_while_a_request_is_under_way(tmp_path: Path) ->
     write_model(tmp_path / "models", "other", identity())
     write_model(tmp_path / "models", "demanded", identity())
     options = ("--model-control-mode=explicit", "--load-model=pairs", "--model-load-wait-secs=3600")
-    options += ("--load-on-demand-secs=60",)
+    # The load that waits must not keep the only permit.
+    options += ("--load-on-demand-secs=60", "--model-load-thread-count=1")
     with (
         serving(
             tmp_path / "log", tmp_path / "models", *options, preexec_fn=lambda: os.sched_setaffinity(0, {core})

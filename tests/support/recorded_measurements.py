@@ -12,8 +12,8 @@ from statistics import mean
 from typing import Any
 
 from naiad.analyze.errors import TrialError
-from naiad.analyze.measure.perf_level import LEAST_REQUESTS, WindowLengths
 from naiad.analyze.measure.source import MeasurementSource
+from naiad.analyze.measure.window_lengths import LEAST_REQUESTS, WindowLengths
 from naiad.analyze.measurement import Measurement, ModelFigures
 from naiad.analyze.space.knobs import Knob, Subject
 from naiad.analyze.space.space import Dimension, LoadLimits, Space

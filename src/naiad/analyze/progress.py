@@ -7,7 +7,7 @@ from collections.abc import Collection
 from statistics import mean
 from typing import Final
 
-from naiad.analyze.measure.perf_level import LEAST_REQUESTS
+from naiad.analyze.measure.window_lengths import LEAST_REQUESTS
 from naiad.analyze.measurement import Measurement
 from naiad.analyze.result import ModelProfile
 from naiad.analyze.search.search import MeasurementRequest

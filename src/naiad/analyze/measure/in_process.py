@@ -14,21 +14,16 @@ from typing import Any
 import psutil
 
 from naiad.analyze.errors import AnalyzeError, TrialError
-from naiad.analyze.measure.perf_level import (
-    WindowLengths,
-    longer_by,
-    model_figures,
-    note_usage,
-    perf_settings,
-    run_level,
-)
+from naiad.analyze.measure.perf_level import perf_settings, run_level
 from naiad.analyze.measure.source import LoadOptions
+from naiad.analyze.measure.window_lengths import WindowLengths, measure_levels
 from naiad.analyze.measurement import Measurement
 from naiad.analyze.pbtxt import pbtxt_of
-from naiad.analyze.trial import AnalysisTrial, Variant, changed_config, load_of
+from naiad.analyze.trial import AnalysisTrial, Variant, changed_config
 from naiad.config.export import config_json
 from naiad.errors import NaiadError
 from naiad.perf.load.stop import Stop
+from naiad.perf.results import LevelResult
 from naiad.server.embedded import EmbeddedServer
 
 
@@ -79,21 +74,15 @@ class InProcessSource:
             )
         began = time.monotonic()
         (variant,), (load,) = trial.variants, trial.loads
-        names = (variant.model,)
         copy = self._copy(trial)
         flags = self._options.flags.get(variant.model, ())
         where = ("--service-kind=in_process", f"--model-repository={copy}")
         settings = perf_settings(variant.model, where, load, flags, is_recorded=self._options.is_recorded)
-        for _ in range(self._options.most_adjustments + 1):
-            window_ms = round(self._options.window_ms * scale * self._lengths.times(names, load_of(trial)))
-            result = run_level(settings, window_ms, self._stop)
-            times = longer_by([result])
-            if times == 1.0 or self._options.is_recorded:
-                break
-            self._lengths.lengthen(names, load_of(trial), times)
-        figures = [model_figures(variant.model, result)]
-        found = Measurement(trial, figures, window_ms=window_ms, windows=len(result.windows))
-        note_usage(found, result.merged)
+
+        def run(window_ms: int) -> list[LevelResult]:
+            return [run_level(settings, window_ms, self._stop)]
+
+        found = measure_levels(trial, scale, self._options, self._lengths, run)
         found.machine["cpu_available_ram"] = psutil.virtual_memory().available / 1e6
         found.took_s = time.monotonic() - began
         return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import median
 from typing import Final
 
 from naiad.analyze.errors import AnalyzeError, TrialError
@@ -22,11 +21,6 @@ from naiad.perf.target.protocol import TargetError
 
 _MB: Final = 1e6
 _FEW_ERRORS: Final = 0.01
-LEAST_REQUESTS: Final = 8
-"""A window with fewer requests says too little; the next ones are made longer."""
-_SPARE: Final = 1.5
-"""How many times the least number the longer windows are to hold: requests do not come evenly."""
-_MOST_LONGER: Final = 4.0
 
 
 class AnalysisStoppedError(Exception):
@@ -83,29 +77,6 @@ def run_level(settings: PerfSettings, window_ms: int, stop: Stop) -> LevelResult
         (kind, cause), _ = result.merged.errors.most_common(1)[0]
         raise TrialError(f"{failed} of {total} requests failed, most with {kind}: {cause}")
     return result
-
-
-def longer_by(results: Sequence[LevelResult]) -> float:
-    """How many times as long windows have to be to say anything; 1 where they hold enough requests."""
-    # The middle window of each: one that is empty comes from a pause of the machine, and says nothing of the model.
-    least = min(median(window.requests for window in result.windows) for result in results)
-    return 1.0 if least >= LEAST_REQUESTS else min(_SPARE * LEAST_REQUESTS / max(least, 1), _MOST_LONGER)
-
-
-class WindowLengths:
-    """How many times as long as asked for windows are, by the load: models that complete little need longer ones."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, ...], dict[float, float]] = {}
-
-    def times(self, models: tuple[str, ...], load: float) -> float:
-        """The length of the first windows. A lower load completes no more than a higher one."""
-        found = self._found.get(models, {})
-        return max((times for other, times in found.items() if other >= load), default=1.0)
-
-    def lengthen(self, models: tuple[str, ...], load: float, by: float) -> None:
-        """Make the windows longer from now on."""
-        self._found.setdefault(models, {})[load] = self.times(models, load) * by
 
 
 def model_figures(model: str, result: LevelResult) -> ModelFigures:

@@ -11,21 +11,13 @@ from typing import Any
 import psutil
 
 from naiad.analyze.errors import AnalyzeError, TrialError
-from naiad.analyze.measure.perf_level import (
-    AnalysisStoppedError,
-    WindowLengths,
-    longer_by,
-    model_figures,
-    note_usage,
-    perf_settings,
-    run_level,
-)
+from naiad.analyze.measure.perf_level import AnalysisStoppedError, note_usage, perf_settings, run_level
 from naiad.analyze.measure.source import LoadOptions
+from naiad.analyze.measure.window_lengths import WindowLengths, measure_levels
 from naiad.analyze.measurement import Measurement
-from naiad.analyze.trial import AnalysisTrial, ModelLoad, Variant, changed_config, load_of
+from naiad.analyze.trial import AnalysisTrial, ModelLoad, Variant, changed_config
 from naiad.perf.load.stop import Stop
 from naiad.perf.measure.metrics_page import MetricsSample, read_metrics
-from naiad.perf.measure.stability import WINDOWS
 from naiad.perf.measure.usage import usage_between
 from naiad.perf.options import parse_perf
 from naiad.perf.results import LevelResult, Window
@@ -162,25 +154,14 @@ class ServedSource:
             raise AnalysisStoppedError
 
     def _measured(self, trial: AnalysisTrial, scale: int) -> Measurement:
-        names = tuple(variant.model for variant in trial.variants)
-        for _ in range(self._options.most_adjustments + 1):
-            window_ms = round(self._options.window_ms * scale * self._lengths.times(names, load_of(trial)))
+        def run(window_ms: int) -> list[LevelResult]:
             try:
-                results = self._levels(trial, window_ms)
+                return self._levels(trial, window_ms)
             except TrialError:
-                self._check_reachable(names[0])
+                self._check_reachable(trial.variants[0].model)
                 raise
-            times = longer_by(results)
-            if times == 1.0 or self._options.is_recorded:
-                break
-            if WINDOWS * times * window_ms > self._options.time_limit_s * 1e3:
-                break
-            self._lengths.lengthen(names, load_of(trial), times)
-        found = Measurement(trial, [model_figures(n, r) for n, r in zip(names, results, strict=True)])
-        found.window_ms, found.windows = window_ms, max(len(result.windows) for result in results)
-        for result in results:
-            note_usage(found, result.merged)
-        return found
+
+        return measure_levels(trial, scale, self._options, self._lengths, run)
 
     def _levels(self, trial: AnalysisTrial, window_ms: int) -> list[LevelResult]:
         jobs: list[Callable[[], LevelResult]] = []

@@ -38,7 +38,7 @@ _LAYOUT: Final = 1
 
 
 def accelerator_cache(setting: str | None) -> Path:
-    """The folder for all models: ``setting``, or one among the kept files of Naiad."""
+    """The folder for all models: ``setting``, or that of Naiad."""
     return Path(setting).absolute() if setting else cache_folder("accelerated")
 
 

@@ -1,7 +1,4 @@
-"""Has loads wait while requests take every core, so that a load does not lengthen the latency of these requests.
-
-Source of the files: the kernel's document on control groups (``cgroup-v2``, the controller of the processor).
-"""
+"""Has loads wait while requests take every core, so that a load does not lengthen the latency of these requests."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from time import monotonic
 from typing import Final
 
 from naiad.processes.affinity import server_cores
+from naiad.processes.cpu_quota import GROUP, quota_cores, used_s
 
 logger = logging.getLogger("naiad")
 
@@ -21,7 +19,6 @@ WINDOW_S: Final = 0.2
 """The use of the cores is read over so many seconds: the system counts it in hundredths of a second."""
 SPARE_CORES: Final = 0.5
 """A load begins when so many cores had nothing to do."""
-_GROUP: Final = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ class CoreTimes:
         return spare_s / passed_s
 
 
-def read_core_times(group: Path = _GROUP) -> CoreTimes:
+def read_core_times(group: Path = GROUP) -> CoreTimes:
     """The times now; ``group`` is the folder of the control group."""
     import psutil
 
@@ -61,13 +58,8 @@ def read_core_times(group: Path = _GROUP) -> CoreTimes:
 
 
 def _left_s(group: Path, at_s: float) -> float | None:
-    try:
-        limit, _, period = (group / "cpu.max").read_text().strip().partition(" ")
-        used = dict(line.split(" ", 1) for line in (group / "cpu.stat").read_text().splitlines())
-        return at_s * int(limit) / int(period) - int(used["usage_usec"]) / 1e6
-    except (OSError, ValueError, KeyError):
-        # No such file outside containers, and the word "max" where there is no limit.
-        return None
+    quota, used = quota_cores(group), used_s(group)
+    return None if quota is None or used is None else quota * at_s - used
 
 
 class SpareCore:

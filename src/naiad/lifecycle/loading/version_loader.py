@@ -117,9 +117,15 @@ class VersionLoader:
         """
         version.become(ModelState.LOADING)
         asker = version.asker = RequestingVersion(operation)
+        # The members of an ensemble wait themselves, and a load for which a request waits must not. Before the permit:
+        # loads that wait for a core keep none from others.
+        if not is_ensemble(found.read.config) and not operation.is_awaited:
+            await self._spare_core.wait(f"'{name}' version {version.version}", lambda: not operation.not_wanted)
         # The asker knows it, to release it while its model waits for another load, which may need it.
         permit = asker.permit = await self._permits.take()
         logger.info("loading: %s:%d", name, version.version)
+        # The waits before do not count as load time.
+        begun = monotonic()
         models = None if callable_models is None else AskingModels(callable_models, self._control, asker, name)
         loop = asyncio.get_running_loop()
         meter = LoadMeter(self._meters)
@@ -144,11 +150,6 @@ class VersionLoader:
             )
 
         try:
-            # The members of an ensemble wait themselves. A wait in front of a request would lengthen its latency.
-            if not is_ensemble(found.read.config) and not operation.is_awaited:
-                await self._spare_core.wait(f"'{name}' version {version.version}", lambda: not operation.not_wanted)
-            # Neither that wait nor the one for the permit counts as load time.
-            begun = monotonic()
             model, config = await with_retries(
                 f"'{name}' version {version.version}", self._settings.retries, load, lambda: not operation.not_wanted
             )

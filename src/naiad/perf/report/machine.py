@@ -9,6 +9,7 @@ from typing import Final
 
 import psutil
 
+from naiad.processes.cpu_quota import quota_cores
 from naiad.version import __version__
 
 _CPUS: Final = Path("/sys/devices/system/cpu")
@@ -45,16 +46,10 @@ def _cores() -> str:
     """The processor's cores, and how many of them this process may use if fewer."""
     present = os.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else present
-    quota = _quota()
+    quota = quota_cores()
     if quota is not None and quota < usable:
         return f"{quota:g} of {present}"
     return str(present) if usable == present else f"{usable} of {present}"
-
-
-def _quota() -> float | None:
-    """How many cores' worth of time the control group allows; None without a limit."""
-    limit, _, period = _text(Path("/sys/fs/cgroup/cpu.max")).partition(" ")
-    return int(limit) / int(period) if limit.isdigit() and period.strip().isdigit() else None
 
 
 def _governor() -> str:
