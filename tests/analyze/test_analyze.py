@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from naiad.testing import RunningServer, server_environment, serving, wait_until
+from support.interrupted_imports import interrupted_import
 from support.served_ensembles import chain, write_ensemble
 from support.served_models import identity, write_model
 
@@ -190,18 +191,9 @@ def test_an_interrupt_before_the_first_measurement_ends_in_order(tmp_path: Path)
 
 def test_an_interrupt_while_modules_are_imported_ends_in_order(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"model_repository": "models", "profile_models": ["a"]}))
-    line = [sys.executable, "-X", "importtime", "-m", "naiad", "analyze", "profile", "-f", "config.yaml"]
-    with subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=server_environment()) as process:
-        assert process.stderr is not None
-        try:
-            for imported in process.stderr:
-                if imported.endswith("naiad.analyze.settings.kinds\n"):
-                    break
-            process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=RUN_S)
-        finally:
-            process.kill()
-    assert process.returncode == 130
+    line = ["analyze", "profile", "-f", "config.yaml"]
+    code, errors = interrupted_import(line, tmp_path, "naiad.analyze.settings.kinds", RUN_S)
+    assert code == 130
     assert "interrupted: nothing was measured" in errors
     assert "Traceback" not in errors
 

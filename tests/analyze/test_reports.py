@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from naiad.analyze.settings.goal import Goal
 from naiad.analyze.settings.read import parse_analyze
 from naiad.analyze.settings.settings import AnalyzeSettings
 from naiad.analyze.trial import AnalysisTrial
+from support.interrupted_imports import interrupted_import
 from support.recorded_measurements import RecordedSource
 
 
@@ -90,4 +92,17 @@ def test_a_report_at_a_load_that_was_not_measured_names_those_that_were(tmp_path
     (file,) = write_reports(parse_analyze([*words, f"--report-concurrency={trial.loads[0].concurrency}"]))
     assert file.is_file()
     with pytest.raises(AnalyzeError, match=f"'{name}' was not measured at the concurrency 3; it was at batch size 1"):
-        write_reports(parse_analyze([*words, "--report-concurrency=3"]))
+        next(write_reports(parse_analyze([*words, "--report-concurrency=3"])))
+
+
+def test_an_interrupt_ends_the_reports_behind_the_present_page(tmp_path: Path) -> None:
+    source, checkpoint = RecordedSource("sleeping"), Checkpoint()
+    trials = [source.space.trial(point) for point in islice(source.space.points(), 2)]
+    names = [checkpoint.name(trial.variants[0].model, trial.variants[0].changes_json) for trial in trials]
+    checkpoint.measurements = [("digest", source.measure(trial, 1)) for trial in trials]
+    write_checkpoint(checkpoint, tmp_path / "0.ckpt")
+    words = ["analyze", "report", "-n", ",".join(names), "-s", str(tmp_path), "-e", str(tmp_path)]
+    code, errors = interrupted_import(words, tmp_path, "naiad.analyze.pbtxt", 60)
+    assert code == 130
+    assert "interrupted: the reports behind this one are missing" in errors
+    assert len(list(tmp_path.rglob("report.html"))) == 1

@@ -6,7 +6,6 @@ import signal
 import sys
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from naiad.analyze.errors import AnalyzeError, AnalyzeOptionError
@@ -57,7 +56,7 @@ def _analyze(argv: Sequence[str], stop: Stop) -> int:
         print(f"warning: {text}", file=sys.stderr)
     try:
         if settings.command == "report":
-            return _report(settings)
+            return _report(settings, stop)
         return _profile(settings, argv, stop)
     except AnalyzeError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -120,10 +119,12 @@ def _code(run: AnalyzeRun) -> int:
     return _FAILED if analysis.failures or not any(profile.ranked() for profile in analysis.profiles) else 0
 
 
-def _report(settings: AnalyzeSettings) -> int:
+def _report(settings: AnalyzeSettings, stop: Stop) -> int:
     from naiad.analyze.report.detailed import write_reports
 
-    files: list[Path] = write_reports(settings)
-    for file in files:
-        print(f"wrote {file}")
-    return 0
+    for file in write_reports(settings):
+        print(f"wrote {file}", flush=True)
+        if stop.is_wanted:
+            print("interrupted: the reports behind this one are missing", file=sys.stderr)
+            return _INTERRUPTED
+    return _INTERRUPTED if stop.is_wanted else 0

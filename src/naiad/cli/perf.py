@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from naiad.cli.perf_errors import FAILED, refuse, unwritten
+from naiad.perf.interrupts import Interrupts
+from naiad.perf.load.stop import Stop
 from naiad.perf.options import EXIT_CODE, PerfOptionError, parse_perf, usage, wants_help, wants_version
 from naiad.version import __version__
 
@@ -74,11 +76,16 @@ def _compare(settings: PerfSettings) -> int:
 
 def _measure(settings: PerfSettings, argv: Sequence[str]) -> tuple[PerfRun, int]:
     """Measure one run, print its report and write its files; gives the exit code as well."""
-    # Imported here: --help and wrong options do not pay for numpy.
-    from naiad.cli.perf_progress import TextProgress
-    from naiad.perf.input.error import PerfInputError
-    from naiad.perf.run import PerfRun
-    from naiad.perf.target.protocol import TargetError
+    stop = Stop()
+    # An exception in the middle of an import ends in a traceback, or in a crash of a compiled module.
+    with Interrupts(stop):
+        # Imported here: --help and wrong options do not pay for numpy.
+        from naiad.cli.perf_progress import TextProgress
+        from naiad.perf.input.error import PerfInputError
+        from naiad.perf.run import PerfRun
+        from naiad.perf.target.protocol import TargetError
+    if stop.is_wanted:
+        raise KeyboardInterrupt
 
     progress = TextProgress(settings)
     run = PerfRun(settings, progress, argv)

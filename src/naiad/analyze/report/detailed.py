@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -74,8 +74,8 @@ def _findings(rows: Sequence[Measurement]) -> list[str]:
     ]
 
 
-def write_reports(settings: AnalyzeSettings) -> list[Path]:
-    """The pages that ``naiad analyze report`` asks for, from the last checkpoint.
+def write_reports(settings: AnalyzeSettings) -> Iterator[Path]:
+    """Write the pages that ``naiad analyze report`` asks for, one after another, from the last checkpoint.
 
     Raises:
         AnalyzeError: there is no checkpoint, or it has no such configuration.
@@ -90,12 +90,10 @@ def write_reports(settings: AnalyzeSettings) -> list[Path]:
         )
     checkpoint = read_checkpoint(file)
     analysis = Analysis(checkpoint, endpoint=str(file))
-    files = []
     for name, plots in settings.report_configs.items():
         profile, setup = _named(checkpoint, name, settings)
         shown = {**(settings["plots"] or {}), **plots}
-        files.append(write_detail(analysis, profile, setup, Path(settings["export_path"]), shown))
-    return files
+        yield write_detail(analysis, profile, setup, Path(settings["export_path"]), shown)
 
 
 def _named(checkpoint: Checkpoint, name: str, settings: AnalyzeSettings) -> tuple[ModelProfile, tuple[Variant, ...]]:
