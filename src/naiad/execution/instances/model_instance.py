@@ -34,12 +34,14 @@ class ModelInstance(ABC):
         is_worker: it runs in a worker process, so instances of its model start in parallel.
         sends_requests: it sends single requests with their ids to its model, not gathered batches. Such a model may
             have state of its own for each sequence, which ends with its process.
+        runs_ahead: it takes a second batch while it runs one (``run_ahead``).
         regions_from: the size in bytes from which on inputs may be ``RegionTensor``s. The instance writes outputs of
             that size into regions where requests want them there.
     """
 
     is_worker: ClassVar[bool] = False
     sends_requests: ClassVar[bool] = False
+    runs_ahead: ClassVar[bool] = False
     regions_from: ClassVar[int] = NO_REGIONS
 
     name: str
@@ -110,6 +112,14 @@ class ModelInstance(ABC):
             The batch, or its parts, with results or errors, where these are known at once; otherwise None, and the
             instance reports them later.
         """
+
+    def run_ahead(self, batch: Batch) -> None:
+        """Take a batch while another one runs, and begin with it when that one is done; for ``runs_ahead`` alone."""
+        raise NotImplementedError
+
+    def drop(self, batch: Batch) -> bool:
+        """Give up a batch that ``run_ahead`` took; False when it has begun."""
+        return False
 
     # Requests of batches that were handed over. Each does nothing for a request that is not open here.
 

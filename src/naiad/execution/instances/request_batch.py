@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
 from time import monotonic_ns
 
 from naiad.backend_api.request_batch import RequestBatchInstance, RequestResult
 from naiad.config.spec import ModelSpec
 from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.response import Response
+from naiad.execution.instances.batch_queue import BatchQueue
 from naiad.execution.instances.instance_thread import InstanceThread
 from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.instances.runner import close_instance, run_failed
@@ -36,6 +36,7 @@ class RequestBatchThread(ModelInstance):
     """
 
     may_write_inputs = True
+    runs_ahead = True
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class RequestBatchThread(ModelInstance):
         self._warmup = warmup
         self._events = events
         self._loop = loop
-        self._queue: SimpleQueue[Batch | None] = SimpleQueue()
+        self._queue = BatchQueue()
         self._thread = InstanceThread(name, self._make, self._serve)
 
     def start(self) -> None:
@@ -65,7 +66,7 @@ class RequestBatchThread(ModelInstance):
 
     def stop(self) -> None:
         """Let the thread finish its batches, close the instance and end."""
-        self._queue.put(None)
+        self._queue.end()
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the end that ``stop`` asked for, at most ``timeout`` seconds; True when the thread has ended, or was
@@ -75,6 +76,12 @@ class RequestBatchThread(ModelInstance):
     def run(self, batch: Batch) -> None:
         """Queue a batch for the thread; ``StreamEventSink.worker_responded`` gets its responses."""
         self._queue.put(batch)
+
+    def run_ahead(self, batch: Batch) -> None:
+        self._queue.put_ahead(batch)
+
+    def drop(self, batch: Batch) -> bool:
+        return self._queue.drop(batch)
 
     def _take(self, batch: Batch, results: Sequence[RequestResult]) -> None:
         outputs = [result.outputs for result in results if result.error is None and result.outputs is not None]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from queue import SimpleQueue
 
 from naiad.backend_api.backend import Instance
 from naiad.config.spec import ModelSpec
 from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.gather import SMALL_BYTES
 from naiad.execution.batching.small_batch import SmallBatchGatherer
+from naiad.execution.instances.batch_queue import BatchQueue
 from naiad.execution.instances.bytes_adapter import with_arrays
 from naiad.execution.instances.instance_thread import InstanceThread
 from naiad.execution.instances.model_instance import ModelInstance
@@ -27,6 +27,7 @@ class ThreadInstance(ModelInstance):
             (several batches when one was split); it must only pass them on to the loop.
     """
 
+    runs_ahead = True
     # Small tensors cost less to copy than to refer to.
     regions_from = SMALL_BYTES + 1
 
@@ -42,7 +43,7 @@ class ThreadInstance(ModelInstance):
         self._create = create
         self.prepare = SmallBatchGatherer(spec).gather
         self._finished = finished
-        self._queue: SimpleQueue[Batch | None] = SimpleQueue()
+        self._queue = BatchQueue()
         self._thread = InstanceThread(name, self._make, self._serve)
 
     def start(self) -> None:
@@ -55,7 +56,7 @@ class ThreadInstance(ModelInstance):
 
     def stop(self) -> None:
         """Let the thread finish its batches, close the instance and end."""
-        self._queue.put(None)
+        self._queue.end()
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the end that ``stop`` asked for, at most ``timeout`` seconds; True when the thread has ended, or was
@@ -65,6 +66,12 @@ class ThreadInstance(ModelInstance):
     def run(self, batch: Batch) -> None:
         """Queue a batch for the thread, which calls ``finished`` with what became of it."""
         self._queue.put(batch)
+
+    def run_ahead(self, batch: Batch) -> None:
+        self._queue.put_ahead(batch)
+
+    def drop(self, batch: Batch) -> bool:
+        return self._queue.drop(batch)
 
     def _make(self) -> Instance:
         instance = with_arrays(self._create(), self._spec)

@@ -16,6 +16,7 @@ from naiad.execution.model.batch_log import log_batch
 from naiad.execution.model.group_change import InstancePosition
 from naiad.execution.model.rate_limits import OPEN_GATE, RateLimitGate, RateLimits
 from naiad.execution.model.responder import ModelResponder
+from naiad.request import InferRequest
 
 
 class Dispatcher:
@@ -31,9 +32,14 @@ class Dispatcher:
             not need them.
         awaits_callers: whether the callers of batches that have run get their responses before the instance gets its
             next batch; None where they never do.
+        runs_ahead: an instance that serves alone may take the next batch while it runs one. For a scheduler whose
+            batches cannot grow, and that begins with them in the order of its queue.
 
     Attributes:
-        idle: instances that can take a batch; always the same list.
+        idle: instances that can take a batch; always the same list. ``ahead`` is there twice while it runs nothing, and
+            once while it runs a batch.
+        ahead: the instance that may run ahead, so that no time passes between two batches; None for none. Beside
+            others a batch would wait in it while they are idle.
         passive: instances that get no batches, as in ``InstanceSet``.
         turn_is_set: whether ``turn`` will be called at the end of the loop's turn.
         outage: why no instance will be there for a while.
@@ -51,6 +57,7 @@ class Dispatcher:
         run_next: Callable[[ModelInstance], bool],
         end_batches: Callable[[list[Batch]], None] | None = None,
         awaits_callers: Callable[[list[Batch]], bool] | None = None,
+        runs_ahead: bool = False,
     ) -> None:
         self._loop = loop
         self._responder = responder
@@ -64,6 +71,13 @@ class Dispatcher:
         self.outage: UnavailableError | None = None
         self.notes_batches = False
         self.logged_as = ""
+        self.ahead: ModelInstance | None = None
+        self._may_run_ahead = runs_ahead and not self.gate.is_limited
+        # All that were registered, in their order.
+        self._registered: dict[ModelInstance, None] = {}
+        # The batch that waits in ``ahead``, and instances that were in its place and have one batch too many.
+        self._waiting: Batch | None = None
+        self._owing: set[ModelInstance] = set()
         self._timer: LoopTimer | None = None
 
     def await_callers(self, awaits_callers: Callable[[list[Batch]], bool] | None) -> None:
@@ -81,14 +95,20 @@ class Dispatcher:
         self.gate.begin(places)
         # A worker that dies while other instances start is removed from the list again.
         self.idle[:] = places
+        self._registered.update(dict.fromkeys(places))
+        self._choose_ahead()
 
     def join(self, places: Mapping[ModelInstance, InstancePosition]) -> None:
         """Register further instances, which serve from ``serve_by`` on; errors as ``begin``."""
         self.gate.join(places)
+        self._registered.update(dict.fromkeys(places))
 
     def leave(self, instances: Sequence[ModelInstance]) -> None:
         """Forget instances that have ended, or never began."""
         self.gate.leave(instances)
+        self._owing.difference_update(instances)
+        for instance in instances:
+            self._registered.pop(instance, None)
 
     def serve_by(self, fresh: list[ModelInstance]) -> None:
         """Serve by changed instances; ``fresh`` are the new ones that can take a batch now."""
@@ -99,7 +119,27 @@ class Dispatcher:
         if fresh:
             # Requests are queued again instead of failing at once.
             self.outage = None
+        self._choose_ahead()
         self._turn()
+
+    def _choose_ahead(self) -> None:
+        serving = [instance for instance in self._registered if instance not in self.passive]
+        alone = serving[0] if self._may_run_ahead and len(serving) == 1 and serving[0].runs_ahead else None
+        before, self.ahead = self.ahead, alone
+        if before is alone:
+            return
+        if before in self.idle:
+            self.idle.remove(before)
+        elif before is not None and before not in self.passive:
+            self._owing.add(before)
+        if alone in self._owing:
+            self._owing.remove(alone)
+        elif alone is not None:
+            self.idle.append(alone)
+
+    def is_idle(self, instance: ModelInstance) -> bool:
+        """Whether an instance that serves runs nothing."""
+        return self.idle.count(instance) == (2 if instance is self.ahead else 1)
 
     def take_back(self, instance: ModelInstance) -> None:
         """Give an instance no batches for now: its worker died, and holds no resources."""
@@ -129,14 +169,36 @@ class Dispatcher:
     def run(self, instance: ModelInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
         """Hand a batch to an instance; errors and results as ``ModelInstance.run``."""
         if self.notes_batches:
-            for request in batch.requests:
-                request.joined(batch)
-            if self.logged_as:
-                log_batch(self.logged_as, batch)
+            self._note(batch)
         prepare = instance.prepare
         if prepare is not None:
             prepare(batch, now_ns)
         return instance.run(batch)
+
+    def run_ahead(self, instance: ModelInstance, batch: Batch, now_ns: int) -> None:
+        """Hand a batch to ``ahead`` while it runs another one. It counts as pending until that one is done."""
+        if self.notes_batches:
+            self._note(batch)
+        if instance.prepare is not None:
+            instance.prepare(batch, now_ns)
+        self._waiting = batch
+        instance.run_ahead(batch)
+
+    def drop(self, request: InferRequest) -> bool:
+        """Take a request back that waits in ``ahead``; False when it does not, or has begun."""
+        batch, instance = self._waiting, self.ahead
+        if batch is None or instance is None or batch.requests[0] is not request or not instance.drop(batch):
+            return False
+        self._waiting = None
+        self.idle.append(instance)
+        self.wake_later()
+        return True
+
+    def _note(self, batch: Batch) -> None:
+        for request in batch.requests:
+            request.joined(batch)
+        if self.logged_as:
+            log_batch(self.logged_as, batch)
 
     def finished_in_thread(self, instance: ModelInstance, batches: list[Batch]) -> None:
         """Batches are done; called in the thread of an instance."""
@@ -163,8 +225,14 @@ class Dispatcher:
 
     def freed(self, instance: ModelInstance) -> None:
         """Take a batch for an instance that can run one, unless it is passive."""
+        if self._waiting is not None:
+            # It runs now.
+            self._waiting = None
+            self._responder.statistics.pending -= 1
         if self.gate.is_limited:
             self._freed_limited(instance)
+        elif self._owing and instance in self._owing:
+            self._owing.remove(instance)
         elif instance not in self.passive:
             self.idle.append(instance)
             self._turn()
@@ -203,6 +271,9 @@ class Dispatcher:
             self._timer.close()
             self._timer = None
         self.idle.clear()
+        self._registered.clear()
+        self._owing.clear()
+        self.ahead = self._waiting = None
         self.gate.close()
         # The gate and the functions refer to the scheduler that owns this: the cycle is cut by hand.
         self.gate = OPEN_GATE

@@ -353,7 +353,7 @@ class LoadedModel:
         """How many instances that serve are idle, busy and down."""
         serving = [i for i in self._instances if i not in self._set.passive]
         down = sum(not i.is_up for i in serving)
-        idle = sum(i.is_up and i in self._queue.idle for i in serving)
+        idle = sum(i.is_up and self._queue.is_idle(i) for i in serving)
         return {"idle": idle, "busy": len(serving) - down - idle, "down": down}
 
     @property

@@ -58,7 +58,8 @@ class QueueScheduler:
         self._dynamic = _make_dynamic(spec, self.policies, strategy)
         self.batcher = SingleBatcher(self.policies) if self._dynamic is None else delayed(self._dynamic)
         self.batches = self._dynamic is not None
-        self.dispatcher = Dispatcher(loop, responder, limits, self.turn, self.run_next)
+        runs_ahead = self._dynamic is None and self.policies is None
+        self.dispatcher = Dispatcher(loop, responder, limits, self.turn, self.run_next, runs_ahead=runs_ahead)
         # For ``_awaits_callers``: the time of a run beside which a wait costs little, and the rows of a full batch.
         self._long_ns = self._largest = 0
         if spec.batching is not None:
@@ -133,7 +134,7 @@ class QueueScheduler:
             self.turn()
 
     def cancel(self, request: InferRequest) -> InferRequest | None:
-        if not self.batcher.discard(request):
+        if not self.batcher.discard(request) and not self.dispatcher.drop(request):
             return request
         self._responder.statistics.pending -= 1
         if self.dispatcher.gate.is_limited:
@@ -180,9 +181,12 @@ class QueueScheduler:
                 if wake_ns:
                     dispatcher.wake_at(wake_ns)
                 return
-            self._responder.statistics.pending -= len(requests)
             instance = idle.pop()
             batch = Batch(requests)
+            if instance is dispatcher.ahead and not idle:
+                dispatcher.run_ahead(instance, batch, now_ns)
+                return
+            self._responder.statistics.pending -= len(requests)
             if self.batches:
                 self._count_left(batch)
             if finished := dispatcher.run(instance, batch, now_ns):
