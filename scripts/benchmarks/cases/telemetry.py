@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from statistics import median as middle
 
 from .. import machine, models
 from ..figures import Bound, Figure
 from ..load import Load
 from ..load import measure as measure_load
 from ..rounds import adjacent_pairs, median, median_ratio
-from ..servers import naiad
+from ..servers import Server, naiad
 from ..settings import Settings
 from .mlp import CONNECTIONS, our_request, rate
 
@@ -19,47 +23,68 @@ METRICS = ("--metrics-config=summary_latencies=true", "--metrics-config=histogra
 ALL_ON = (*METRICS, "--slow-requests=100")
 TRACED = ("--trace-config=level=TIMESTAMPS", "--trace-config=rate=100")
 BOUNDS = {"slow": 0.99, "on": 0.98, "traced": 0.95}
-PAIRS = 25
+SERVERS = 10
+"""Two processes of the same program differ by several hundredths for as long as they live, since their memory lies
+elsewhere: each ratio is the median over so many pairs of them."""
+TURNS = 8
+"""Of a second each, in which the two servers of a pair are measured: a machine that drifts does so for both."""
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
-    """Rates and processor time at 64 connections: each server with telemetry in turns with one without."""
+    """Rates and processor time at 64 connections: servers with telemetry in turns with servers without."""
     repository = settings.work / "telemetry"
     models.add_mlp(repository)
     traces = f"--trace-config=triton,file={settings.work / 'traces.json'}"
     options = {"slow": ("--slow-requests=100",), "on": ALL_ON, "traced": (*ALL_ON, *TRACED, traces)}
     for name, given in options.items():
-        on, off = adjacent_pairs(
-            _pairs(settings), partial(_take, settings, repository, given), partial(_take, settings, repository, ())
-        )
-        yield from figures(name, on, off)
+        count = 1 if settings.quick else SERVERS
+        yield from figures(name, [_pair(settings, repository, given) for _ in range(count)])
 
 
-def figures(name: str, on: Sequence[Load], off: Sequence[Load]) -> Iterator[Figure]:
-    """The lines of the table about one server with telemetry and the one without."""
-    ratios = sorted(ours.rate / theirs.rate for ours, theirs in zip(on, off, strict=True))
-    note = f"{len(ratios)} pairs, the middle half {ratios[len(ratios) // 4]:.3f} to {ratios[-1 - len(ratios) // 4]:.3f}"
-    yield Figure(f"telemetry_{name}_off_rate", median(off, rate), "requests/s", note="default options")
-    yield Figure(f"telemetry_{name}_ratio", median_ratio(on, off, rate), "of the rate", Bound(">=", BOUNDS[name]), note)
-    cheaper = median_ratio(off, on, _cpu)
+def figures(name: str, pairs: Sequence[tuple[Sequence[Load], Sequence[Load]]]) -> Iterator[Figure]:
+    """The lines of the table about servers with telemetry (first in each pair) and those without."""
+    ratios = sorted(median_ratio(on, off, rate) for on, off in pairs)
+    spread = f"the middle half {ratios[len(ratios) // 4]:.3f} to {ratios[-1 - len(ratios) // 4]:.3f}"
+    without = middle(median(off, rate) for _, off in pairs)
+    yield Figure(f"telemetry_{name}_off_rate", without, "requests/s", note="default options")
+    note = f"{len(ratios)} pairs of servers, {spread}"
+    yield Figure(f"telemetry_{name}_ratio", middle(ratios), "of the rate", Bound(">=", BOUNDS[name]), note)
+    cheaper = middle(median_ratio(off, on, _cpu) for on, off in pairs)
     yield Figure(f"telemetry_{name}_cpu_ratio", cheaper, "", note="CPU of a request without, over that with")
-    more = median(on, _cpu) - median(off, _cpu)
+    more = middle(median(on, _cpu) - median(off, _cpu) for on, off in pairs)
     yield Figure(f"telemetry_{name}_cpu", more, "CPU us/request", note="more than without")
 
 
-def _pairs(settings: Settings) -> int:
-    return settings.rounds if settings.quick else max(settings.rounds, PAIRS)
+def _pair(settings: Settings, repository: Path, options: Sequence[str]) -> tuple[list[Load], list[Load]]:
+    """The loads of a new server with ``options`` and of one without, second by second."""
+    core = machine.server_core()
+    with (
+        naiad(repository, settings.work, core, options) as on,
+        naiad(repository, settings.work, core) as off,
+        _stopped(on),
+        _stopped(off),
+    ):
+        take = partial(_take, settings)
+        take(on), take(off)
+        return adjacent_pairs(2 if settings.quick else TURNS, partial(take, on), partial(take, off))
 
 
-def _take(settings: Settings, repository: Path, options: Sequence[str]) -> Load:
-    """The load of a server of its own.
+@contextmanager
+def _stopped(server: Server) -> Iterator[None]:
+    """Stop the process of a server within the block: what it does without requests is no part of the other's load."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
 
-    Two processes of the same program differ by several hundredths for as long as they live, since their memory lies
-    elsewhere. Where each pair has new ones, that is noise, which the median of many pairs takes away.
-    """
-    with naiad(repository, settings.work, machine.server_core(), options) as server:
-        measure_load(server, our_request(), CONNECTIONS, 1, settings.work)
-        return measure_load(server, our_request(), CONNECTIONS, settings.seconds, settings.work)
+
+def _take(settings: Settings, server: Server) -> Load:
+    os.kill(server.pid, signal.SIGCONT)
+    try:
+        return measure_load(server, our_request(), CONNECTIONS, 1, settings.work)
+    finally:
+        os.kill(server.pid, signal.SIGSTOP)
 
 
 def _cpu(load: Load) -> float:
