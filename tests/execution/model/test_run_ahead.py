@@ -188,14 +188,18 @@ def test_instances_that_come_and_go_while_a_request_waits_in_one() -> None:
             callers = submit(model, 1, 2, 3)
             await until(lambda: steps.begun == [1.0])
             await change(model, two)
-            # The third one runs beside the first; the second stays where it waits.
+            # The third one runs beside the first; the second stays where it waits, and can be cancelled there.
             await until(lambda: steps.begun == [1.0, 3.0])
-            steps.steps.release(3)
-            assert [await caller.answer() for caller in callers] == [[-1.0], [-2.0], [-3.0]]
+            assert model.statistics.pending == 1
+            model.cancel(callers[1])
+            with pytest.raises(CancelledError):
+                await callers[1].answer()
+            steps.steps.release(2)
+            assert [await callers[place].answer() for place in (0, 2)] == [[-1.0], [-3.0]]
             assert model.instance_states == {"idle": 2, "busy": 0, "down": 0}
             assert model.statistics.pending == 0
             more = submit(model, 4, 5)
-            await until(lambda: sorted(steps.begun[3:]) == [4.0, 5.0])
+            await until(lambda: sorted(steps.begun[2:]) == [4.0, 5.0])
             assert model.instance_states == {"idle": 0, "busy": 2, "down": 0}
             last = submit(model, 6)
             await change(model, one)

@@ -75,8 +75,9 @@ class Dispatcher:
         self._may_run_ahead = runs_ahead and not self.gate.is_limited
         # All that were registered, in their order.
         self._registered: dict[ModelInstance, None] = {}
-        # The batch that waits in ``ahead``, and instances that were in its place and have one batch too many.
+        # The batch that waits in an instance, and instances that were ``ahead`` and have one batch too many.
         self._waiting: Batch | None = None
+        self._holder: ModelInstance | None = None
         self._owing: set[ModelInstance] = set()
         self._timer: LoopTimer | None = None
 
@@ -181,17 +182,27 @@ class Dispatcher:
             self._note(batch)
         if instance.prepare is not None:
             instance.prepare(batch, now_ns)
-        self._waiting = batch
+        self._waiting, self._holder = batch, instance
         instance.run_ahead(batch)
 
     def drop(self, request: InferRequest) -> bool:
-        """Take a request back that waits in ``ahead``; False when it does not, or has begun."""
-        batch, instance = self._waiting, self.ahead
+        """Take a request back that waits in an instance; False when it does not, or has begun."""
+        batch, instance = self._waiting, self._holder
         if batch is None or instance is None or batch.requests[0] is not request or not instance.drop(batch):
             return False
-        self._waiting = None
-        self.idle.append(instance)
+        self._waiting = self._holder = None
+        self._vacated(instance)
         self.wake_later()
+        return True
+
+    def _vacated(self, instance: ModelInstance) -> bool:
+        """Note that an instance has one batch less; whether it can take another one."""
+        if instance in self.passive:
+            return False
+        if self._owing and instance in self._owing:
+            self._owing.remove(instance)
+            return False
+        self.idle.append(instance)
         return True
 
     def _note(self, batch: Batch) -> None:
@@ -225,16 +236,13 @@ class Dispatcher:
 
     def freed(self, instance: ModelInstance) -> None:
         """Take a batch for an instance that can run one, unless it is passive."""
-        if self._waiting is not None:
-            # It runs now.
-            self._waiting = None
+        if instance is self._holder:
+            # What waited in it runs now.
+            self._waiting = self._holder = None
             self._responder.statistics.pending -= 1
         if self.gate.is_limited:
             self._freed_limited(instance)
-        elif self._owing and instance in self._owing:
-            self._owing.remove(instance)
-        elif instance not in self.passive:
-            self.idle.append(instance)
+        elif self._vacated(instance):
             self._turn()
 
     def _freed_limited(self, instance: ModelInstance) -> None:
@@ -273,7 +281,7 @@ class Dispatcher:
         self.idle.clear()
         self._registered.clear()
         self._owing.clear()
-        self.ahead = self._waiting = None
+        self.ahead = self._waiting = self._holder = None
         self.gate.close()
         # The gate and the functions refer to the scheduler that owns this: the cycle is cut by hand.
         self.gate = OPEN_GATE
