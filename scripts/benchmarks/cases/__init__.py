@@ -125,10 +125,11 @@ CASES: Mapping[str, Case] = {
     "field_counts": counts.instance_counts,
     **peers.PEER_CASES,
     **accelerators.PARTS,
+    **formats.PARTS,
     "convert_gain": convert.gains,
     "convert_memory": convert.memory,
     **convert.SINGLE,
 }
 
-ON_REQUEST = (*peers.PEER_CASES, *accelerators.PARTS, "convert_gain", "convert_memory", *convert.SINGLE)
+ON_REQUEST = (*peers.PEER_CASES, *accelerators.PARTS, *formats.PARTS, "convert_gain", "convert_memory", *convert.SINGLE)
 """They run only when they are named: some install other servers from PyPI and take long, some are parts of others."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from .. import machine, report
 from ..figures import Bound, CaseSkippedError, Figure
@@ -79,25 +80,28 @@ class Found:
     memory: Mapping[str, int]
 
 
-def measure(settings: Settings) -> Iterator[Figure]:
-    """Figures of each network in each format whose framework and backend are here; then the main ones in one table."""
+def measure(settings: Settings, *, names: Collection[str] = ()) -> Iterator[Figure]:
+    """Figures of each network in each format whose framework and backend are here; then the main ones in one table.
+
+    ``names``: only these networks; empty for all.
+    """
     lacking = {form.name: form.lacking() for form in FORMATS}
     chosen = [form for form in FORMATS if not lacking[form.name]]
     left_out = [f"{name} is left out: there is no {module}" for name, module in lacking.items() if module]
     if not chosen:
         raise CaseSkippedError("; ".join(left_out))
     rows = [HEADINGS]
-    for pair in written(settings, chosen):
+    for pair in written(settings, chosen, names):
         found = take(settings, pair)
         rows.append(row(pair, found))
         yield from figures(pair, found)
     print("\n".join((*lines(rows), PUBLISHED, *left_out)), flush=True)
 
 
-def written(settings: Settings, forms: Sequence[Format]) -> list[Pair]:
+def written(settings: Settings, forms: Sequence[Format], names: Collection[str] = ()) -> list[Pair]:
     """The pairs to measure, whose files are written by one process for each framework."""
     pairs = []
-    for subject in SUBJECTS:
+    for subject in (subject for subject in SUBJECTS if not names or subject.name in names):
         for form in forms:
             is_quick = subject.name in QUICK_SUBJECTS and form.name in QUICK_FORMATS
             if subject.name in form.networks and (is_quick or not settings.quick):
@@ -280,3 +284,9 @@ def _process(start: Start) -> float:
 
 def _first_ms(start: Start) -> float:
     return start.first * 1e3
+
+
+PARTS: Final[Mapping[str, Callable[[Settings], Iterator[Figure]]]] = {
+    f"formats_{subject.name}": partial(measure, names=(subject.name,)) for subject in SUBJECTS
+}
+"""The networks, each of which also runs alone."""
