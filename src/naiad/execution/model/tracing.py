@@ -80,10 +80,12 @@ class ModelTracer:
         sent_ns = monotonic_ns()
         has_run = has_run and batch.error is None
         failure = "" if error is None else str(error)[:MAX_ERROR]
-        row = 0
+        is_quick = self._is_uniform and not sampler.takes_parents
         for index, one in enumerate(requests):
+            # Most of them are not traced, and what is below takes longer than all else that is done for a request.
+            if is_quick and (not one.carrier or sampler.passes_over()):
+                continue
             request = one.origin
-            begin, row = row, row + request.options.rows
             begun = _begun(request) if self._chooses_early else None
             if begun is not None:
                 number, parent = begun.number, begun.parent
@@ -99,7 +101,9 @@ class ModelTracer:
                 if begun is not None:
                     times = iter(begun.with_activities(times))
                 timestamps = tuple(times) if sampler.timestamps else ()
-                tensors = self._tensors(request, _rows(batch, index, begin, row) if given is None else given)
+                tensors: tuple[TracedTensor, ...] = ()
+                if sampler.tensors:
+                    tensors = self._tensors(request, _own_rows(batch, requests, index) if given is None else given)
             except Exception:
                 # The responses have been sent, and no request may fail because of a trace.
                 logger.exception("a trace of model '%s' could not be made", self._model)
@@ -143,7 +147,7 @@ class ModelTracer:
         try:
             times = (*arrival(request), *departure(request, monotonic_ns()))
             timestamps = times if self.sampler.timestamps else ()
-            tensors = self._tensors(request, outputs)
+            tensors = self._tensors(request, outputs) if self.sampler.tensors else ()
         except Exception:
             logger.exception("a trace of model '%s' could not be made", self._model)
             timestamps, tensors = (), ()
@@ -162,8 +166,6 @@ class ModelTracer:
         return sampler.take() if parent is None else sampler.take_in(), parent
 
     def _tensors(self, request: InferRequest, outputs: Mapping[str, Array]) -> tuple[TracedTensor, ...]:
-        if not self.sampler.tensors:
-            return ()
         spec = self._spec
         inputs = ((name, tensor.dtype) for name, tensor in spec.inputs.items())
         found = traced_tensors(QUEUE_INPUT, request.inputs, inputs, MAX_BYTES)
@@ -192,6 +194,12 @@ def batch_rows(batch: Batch) -> Iterator[Mapping[str, Array]]:
     for index, request in enumerate(batch.requests):
         begin, row = row, row + request.options.rows
         yield _rows(batch, index, begin, row)
+
+
+def _own_rows(batch: Batch, requests: Sequence[InferRequest], index: int) -> Mapping[str, Array]:
+    """The outputs of one of the requests that the rows of a batch belong to."""
+    begin = sum(request.origin.options.rows for request in requests[:index])
+    return _rows(batch, index, begin, begin + requests[index].origin.options.rows)
 
 
 def _rows(batch: Batch, index: int, begin: int, end: int) -> Mapping[str, Array]:
