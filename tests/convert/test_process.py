@@ -39,6 +39,10 @@ def die():
     import os, signal
     os.kill(os.getpid(), signal.SIGSEGV)
 
+def waiting():
+    import os
+    return os.environ.get("OMP_WAIT_POLICY")
+
 def partial():
     from naiad.convert.step_program import write_result
     write_result({"value": {"levels": [1]}, "failure": None})
@@ -111,3 +115,13 @@ def test_a_step_whose_folder_cannot_be_made_fails_alone(tmp_path: Path) -> None:
     done = run_step_process("add", "own_steps:add", {}, tmp_path / "file" / "add", Limits())
     assert "the step could not start" in str(done.failure)
     assert "--work" in str(done.failure)
+
+
+def test_threads_of_a_step_that_wait_sleep_unless_the_environment_says_otherwise(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
+        monkeypatch.delenv(name, raising=False)
+    assert run("waiting").value == "PASSIVE"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    assert run("waiting").value == "ACTIVE"

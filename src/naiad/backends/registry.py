@@ -75,7 +75,12 @@ BACKENDS = {
     PYTHON: BackendEntry("naiad.backends.python.backend:PythonBackend"),
     "repeat": BackendEntry("naiad.backends.builtin.repeat:RepeatBackend", stays=True),
     "square": BackendEntry("naiad.backends.builtin.square:SquareBackend", stays=True),
-    "pytorch": BackendEntry("naiad.backends.torch.backend:PyTorchBackend", "torch", "torch"),
+    "pytorch": BackendEntry(
+        "naiad.backends.torch.backend:PyTorchBackend",
+        "torch",
+        "torch",
+        importer="naiad.backends.torch.framework:import_torch",
+    ),
     "sequence": BackendEntry("naiad.backends.builtin.sequence:SequenceBackend"),
     "tensorflow": BackendEntry("naiad.backends.tensorflow.backend:TensorFlowBackend", "tensorflow", "tensorflow"),
     "tensorrt": BackendEntry("naiad.backends.tensorrt.backend:TensorRtBackend", "tensorrt", "tensorrt", needs_gpu=True),

@@ -19,6 +19,7 @@ import psutil
 from naiad.convert.errors import StepFailure
 from naiad.convert.settings import Limits
 from naiad.convert.step_program import RESULT
+from naiad.processes.openmp import let_openmp_sleep
 from naiad.processes.process_group import GroupedProcess
 
 _POLL_S: Final = 0.05
@@ -105,6 +106,8 @@ def _write_script(name: str, function: str, arguments: Mapping[str, Any], folder
 def _watched(name: str, folder: Path, limits: Limits) -> StepResult:
     began = time.monotonic()
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_MODULE_LOADING": "LAZY"}
+    # As in the server. The source is measured so too, or its formats would gain on other work rather than on it.
+    let_openmp_sleep(environment)
     with (folder / _LOG).open("wb") as log:
         command = [sys.executable, "-W", "ignore", str(folder / "reproduce.py")]
         child = GroupedProcess(command, stdout=log.fileno(), stderr=log.fileno(), env=environment, cwd=folder)
