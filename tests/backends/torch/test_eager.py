@@ -147,11 +147,49 @@ def test_a_trial_leaves_nothing_behind_in_the_model(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, X[:, :3] + 1)
 
 
-def test_code_that_depends_on_the_data_is_not_tried(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "look",
+    [
+        "if x.sum() > 1000:",
+        "if x.max().item() > 1000:",
+        "if float(x.sum()) > 1000:",
+        "if x.tolist()[0][0] > 1000:",
+        "if x.numpy().sum() > 1000:",
+        "if len(x[x > 1000]):",
+        "if torch.where(x > 1000)[0].numel():",
+        "if x.nonzero().numel() < 0:",
+        "if torch.equal(x, x + 1000):",
+    ],
+)
+def test_code_that_depends_on_the_data_is_not_tried(tmp_path: Path, look: str) -> None:
     wrong = spec(CONFIG.replace("dims: 4", "dims: 5"))
     words = "mat1 and mat2 shapes cannot be multiplied"
-    with running("pytorch", context(write(tmp_path)), wrong) as instance, pytest.raises(BackendError, match=words):
+    source = SOURCE.replace("if x.sum() > 1000:", look)
+    path = write(tmp_path, source)
+    with running("pytorch", context(path), wrong) as instance, pytest.raises(BackendError, match=words):
         instance.execute({"x": np.zeros((1, 5), np.float32)}, ("y",))
+
+
+def test_code_that_waits_for_its_data_does_not_hold_up_the_load(tmp_path: Path) -> None:
+    source = SOURCE.replace("if x.sum() > 1000:", "while x.sum() == 0:").replace('raise ValueError("too much")', "pass")
+    np.testing.assert_array_equal(answer(write(tmp_path, source)), EXPECTED)
+
+
+def test_a_trial_imports_no_more_of_torch(tmp_path: Path) -> None:
+    """A run without data has torch import a thousand modules."""
+    write(tmp_path, PLAIN)
+    code = """
+import sys
+from pathlib import Path
+sys.path[:0] = sys.argv[2:]
+from support.backend_contract import context, spec, started
+with started("pytorch", context(Path(sys.argv[1])), spec(sys.stdin.read())):
+    pass
+sys.exit("sympy" in sys.modules)
+"""
+    line = [sys.executable, "-c", code, str(tmp_path / "model.py"), str(Path(__file__).parents[2])]
+    done = subprocess.run(line, input=CONFIG, text=True, capture_output=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_class_is_named_where_there_are_several(tmp_path: Path) -> None:

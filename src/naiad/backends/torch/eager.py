@@ -20,7 +20,7 @@ from naiad.backends.torch.model import LoadedModules, TorchModel
 from naiad.backends.torch.plan import call_plan, no_tensors
 from naiad.backends.torch.session import MemoryEffects
 from naiad.backends.torch.signature import Argument, ForwardSchema
-from naiad.backends.torch.trial import check_twice, shapes_only
+from naiad.backends.torch.trial import check_guarded, shapes_only
 from naiad.errors import ModelLoadError, first_line
 from naiad.extras import how_to_install
 
@@ -116,23 +116,26 @@ class EagerModel(TorchModel):
 def _check(spec: ModelSpec, module: Any, plan: CallPlan, device: str | None) -> None:
     """Compare what ``module`` takes and returns with the configuration.
 
-    Its code may do anything, so copies of it run, the first without data and weights.
+    Its code may do anything, so copies of it run.
 
     Raises:
-        ModelLoadError: as ``check_twice``.
+        ModelLoadError: as ``check_guarded``.
     """
+    from naiad.backends.torch.data_guard import DataGuard, has_compiled_code
+
     if plan.strings:
         return
     on_gpu = device is not None and device != "cpu"
     try:
-        without_data = _copy(module, lambda tensor: tensor.to("meta"))
+        with_data = _copy(module, lambda tensor: tensor)
     except Exception as error:
         log.info("model '%s' cannot be copied, so its types and shapes are not checked: %s", spec.name, error)
         return
-    check_twice(
+    check_guarded(
         spec,
-        shapes_only(without_data, plan),
-        lambda: TorchInstance(_copy(module, lambda tensor: tensor), plan, device if on_gpu else None),
+        lambda: TorchInstance(with_data, plan, device if on_gpu else None),
+        lambda: shapes_only(_copy(module, lambda tensor: tensor.to("meta")), plan),
+        None if has_compiled_code(module) else DataGuard(),
     )
 
 
