@@ -3,56 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
-
-import torch
-from torch.overrides import TorchFunctionMode
-
-_TENSOR: Final = torch.Tensor
-_LOOKS: Final = frozenset(
-    (
-        *(_TENSOR.item, _TENSOR.tolist, _TENSOR.numpy, _TENSOR.is_nonzero, _TENSOR.__bool__, _TENSOR.__int__),
-        *(_TENSOR.__float__, _TENSOR.__complex__, _TENSOR.__index__, _TENSOR.__contains__, _TENSOR.__array__),
-        *(_TENSOR.equal, _TENSOR.allclose, _TENSOR.nonzero, _TENSOR.argwhere, _TENSOR.masked_select, _TENSOR.unique),
-        *(torch.is_nonzero, torch.equal, torch.allclose, torch.nonzero, torch.argwhere, torch.masked_select),
-        *(torch.unique, torch.unique_consecutive, _TENSOR.unique_consecutive),
-    )
-)
-"""What gives values, or shapes that depend on them, to the code that calls it."""
-_ROWS_OF_MASKS: Final = (torch.bool, torch.uint8)
+from functools import cache
+from typing import Any
 
 
-class DataGuard(TorchFunctionMode):  # type: ignore[misc]
-    """Within it, functions of torch that show values of tensors raise; see ``has_looked``.
+class DataGuard:
+    """Within it, functions of torch that show values of tensors raise.
 
     Attributes:
         has_looked: whether one was called.
     """
 
     def __init__(self) -> None:
-        super().__init__()
         self.has_looked = False
+        self._mode: Any = None
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Call a function of torch for the code within the block, unless it shows values."""
-        if func in _LOOKS or _selects_by_mask(func, args):
+    def __enter__(self) -> DataGuard:
+        self._mode = _mode(self._check)
+        self._mode.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._mode.__exit__(*error)
+        self._mode = None
+
+    def _check(self, function: Callable[..., Any], args: Any) -> None:
+        if function in _looking() or _selects_by_mask(function, args):
             self.has_looked = True
             raise RuntimeError("the code looks at the values of its tensors")
-        return func(*args, **(kwargs or {}))
 
 
-def _selects_by_mask(func: Callable[..., Any], args: Any) -> bool:
+def has_compiled_code(module: Any) -> bool:
+    """Whether a part of a module is TorchScript, into which a ``DataGuard`` does not see."""
+    import torch
+
+    return any(isinstance(part, (torch.jit.ScriptModule, torch.jit.ScriptFunction)) for part in module.modules())
+
+
+def _mode(check: Callable[[Callable[..., Any], Any], None]) -> Any:
+    """What torch asks before each of its functions."""
+    from torch.overrides import TorchFunctionMode
+
+    class DataChecks(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(
+            self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
+            check(func, args)
+            return func(*args, **(kwargs or {}))
+
+    return DataChecks()
+
+
+@cache
+def _looking() -> frozenset[Callable[..., Any]]:
+    """What gives values, or shapes that depend on them, to the code that calls it."""
+    import torch
+
+    t = torch.Tensor
+    return frozenset(
+        (
+            *(t.item, t.tolist, t.numpy, t.is_nonzero, t.__bool__, t.__int__, t.__float__, t.__complex__),
+            *(t.__index__, t.__contains__, t.__array__, t.equal, t.allclose, t.nonzero, t.argwhere),
+            *(t.masked_select, t.unique, t.unique_consecutive, torch.is_nonzero, torch.equal, torch.allclose),
+            *(torch.nonzero, torch.argwhere, torch.masked_select, torch.unique, torch.unique_consecutive),
+        )
+    )
+
+
+def _selects_by_mask(function: Callable[..., Any], args: Any) -> bool:
     """Whether the number of rows or values in the result depends on values."""
-    if func is torch.where:
+    import torch
+
+    if function is torch.where:
         return len(args) == 1
-    if func is not _TENSOR.__getitem__:
+    if function is not torch.Tensor.__getitem__:
         return False
     index = args[1] if isinstance(args[1], tuple) else (args[1],)
-    return any(isinstance(one, _TENSOR) and one.dtype in _ROWS_OF_MASKS for one in index)
-
-
-def has_compiled_code(module: torch.nn.Module) -> bool:
-    """Whether a part of a module is TorchScript, into which a ``DataGuard`` does not see."""
-    return any(isinstance(part, (torch.jit.ScriptModule, torch.jit.ScriptFunction)) for part in module.modules())
+    return any(isinstance(one, torch.Tensor) and one.dtype in (torch.bool, torch.uint8) for one in index)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.backends.torch.archive import FileKind, check_file, kind_of
+from naiad.backends.torch.data_guard import DataGuard, has_compiled_code
 from naiad.backends.torch.instance import CallPlan, TorchInstance
 from naiad.backends.torch.model import LoadedModules, TorchModel
 from naiad.backends.torch.plan import call_plan, no_tensors
@@ -121,8 +122,6 @@ def _check(spec: ModelSpec, module: Any, plan: CallPlan, device: str | None) -> 
     Raises:
         ModelLoadError: as ``check_guarded``.
     """
-    from naiad.backends.torch.data_guard import DataGuard, has_compiled_code
-
     if plan.strings:
         return
     on_gpu = device is not None and device != "cpu"
