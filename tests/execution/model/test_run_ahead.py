@@ -12,6 +12,7 @@ from naiad.config.spec import BatchingSpec, ModelSpec
 from naiad.errors import CancelledError
 from naiad.execution.instances.warmup import Warmup
 from naiad.execution.model.loaded_model import LoadedModel
+from naiad.testing import wait_until
 from support.event_loops import WAIT_S, run, until
 from support.loaded_models import Caller, loaded, negate, spec
 
@@ -158,12 +159,10 @@ def test_a_request_that_has_begun_gets_its_response() -> None:
     async def test() -> None:
         with loaded(spec(), steps) as model:
             first, second = submit(model, 1, 2)
-            while steps.begun != [1.0]:
-                threading.Event().wait(0.001)
+            wait_until(lambda: steps.begun == [1.0], WAIT_S, "the first one has begun")
             steps.steps.release()
             # The loop has not heard that the first one is done.
-            while steps.begun != [1.0, 2.0]:
-                threading.Event().wait(0.001)
+            wait_until(lambda: steps.begun == [1.0, 2.0], WAIT_S, "the second one has begun")
             model.cancel(second)
             assert not second.answers
             steps.steps.release()
