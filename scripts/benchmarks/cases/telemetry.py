@@ -64,9 +64,11 @@ def _pair(settings: Settings, repository: Path, options: Sequence[str]) -> tuple
         _stopped(on),
         _stopped(off),
     ):
-        take = partial(_take, settings)
-        take(on), take(off)
-        return adjacent_pairs(2 if settings.quick else TURNS, partial(take, on), partial(take, off))
+        take_on, take_off = partial(_take, settings, on), partial(_take, settings, off)
+        # The first turn of each warms it up.
+        take_on()
+        take_off()
+        return adjacent_pairs(2 if settings.quick else TURNS, take_on, take_off)
 
 
 @contextmanager

@@ -2,8 +2,7 @@
 
 Short windows are noisy, so most measurements only say where to look: they are spread over the space, and then put where
 a regression expects the most, other numbers of instances of the best first. The better half of them is measured again
-with windows of twice the length, the better half of those with twice that, and so on (successive halving). Searches of
-few measurements have long windows from the beginning.
+with windows of twice the length, the better half of those with twice that, and so on (successive halving).
 """
 
 from __future__ import annotations
@@ -32,9 +31,8 @@ _LEAST: Final = 10
 _MOST: Final = 60
 _SPREAD: Final = 0.6
 """The part of the short measurements that is spread over the space before any is put where the best is expected."""
-_LONGER: Final = ((15, 8), (30, 4), (_MOST, 2))
-"""Searches of so few measurements have windows of so many times the shortest length, and take a minute and a half at
-most for it: twice the time takes a third of the noise away."""
+_LONGER: Final = ((15, 4), (30, 2))
+"""Searches of so few measurements have windows of so many times the shortest length, and take no longer than others."""
 _ENOUGH: Final = 0.004
 """Nothing is looked for any more where so little is to be gained."""
 
@@ -63,16 +61,16 @@ def halving_work(size: int, budget: int = 0) -> WorkLeft:
     total = (budget or budget_of(size)) - 1
     if size <= total:
         return WorkLeft.of(size, 2) + WorkLeft.of(total - size, 4)
-    return sum(_work(_rungs(total), total), NOTHING)
+    return sum(_work(_rungs(total), _first_scale(total)), NOTHING)
 
 
-def _work(rungs: Sequence[int], total: int) -> list[WorkLeft]:
-    return [WorkLeft.of(count, _scale(number, total)) for number, count in enumerate(rungs)]
+def _work(rungs: Sequence[int], first: int) -> list[WorkLeft]:
+    return [WorkLeft.of(count, first * 2**number) for number, count in enumerate(rungs)]
 
 
-def _scale(rung: int, total: int) -> int:
-    """The length of windows: where little is measured, noise costs the most and time the least."""
-    return max(1 << rung, next((scale for most, scale in _LONGER if total <= most), 1))
+def _first_scale(total: int) -> int:
+    """The length of the first windows: where little is measured, noise costs the most and time the least."""
+    return next((scale for most, scale in _LONGER if total <= most), 1)
 
 
 def halving(space: Space, utility: Utility, budget: int = 0, seed: int = 0) -> Search:
@@ -89,12 +87,11 @@ def halving(space: Space, utility: Utility, budget: int = 0, seed: int = 0) -> S
     rungs = _rungs(total)
     at, owners = coordinates(space, points)
     run = _HalvingRun(space, utility, points, at, owners)
-    work = _work(rungs, total)
-    first = _scale(0, total)
+    first = _first_scale(total)
+    work = _work(rungs, first)
     yield from run.explore(rungs[0], first, sum(work[1:], NOTHING))
     for number, size in enumerate(rungs[1:], 1):
-        scale = _scale(number, total)
-        yield from run.repeat(size, scale, scale // first, sum(work[number + 1 :], NOTHING))
+        yield from run.repeat(size, first * 2**number, 2**number, sum(work[number + 1 :], NOTHING))
 
 
 def _everything(space: Space, points: Sequence[Point], utility: Utility, total: int) -> Search:
@@ -157,7 +154,7 @@ class _HalvingRun:
         """The best points again, with windows of so many times the length of the first ones."""
         order = sorted(self._samples, key=lambda place: -self._expected(place))[:count]
         for number, place in enumerate(order):
-            stage = f"the best {len(order)} again"
+            stage = f"the best {len(order)} again, with longer windows"
             left = WorkLeft.of(len(order) - number - 1, scale) + later
             measured = yield MeasurementRequest(self._space.trial(self._points[place]), scale, left, stage)
             self._note(place, measured, times)

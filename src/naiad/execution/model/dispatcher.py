@@ -124,6 +124,7 @@ class Dispatcher:
         self._turn()
 
     def _choose_ahead(self) -> None:
+        """Let the only instance that serves run ahead; an earlier one gives its second place back."""
         serving = [instance for instance in self._registered if instance not in self.passive]
         alone = serving[0] if self._may_run_ahead and len(serving) == 1 and serving[0].runs_ahead else None
         before, self.ahead = self.ahead, alone
