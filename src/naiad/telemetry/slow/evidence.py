@@ -38,7 +38,7 @@ class Stall(NamedTuple):
 
 
 class ProcessSample(NamedTuple):
-    """A look at the process: when it was due and when it came, and its counters so far.
+    """A look at the process, and its counters so far.
 
     Attributes:
         minor_faults, major_faults: page faults without and with a read from a disk.
@@ -47,7 +47,6 @@ class ProcessSample(NamedTuple):
         resident_bytes: the memory of the process.
     """
 
-    due_ns: int
     at_ns: int
     minor_faults: int
     major_faults: int
@@ -58,11 +57,16 @@ class ProcessSample(NamedTuple):
 
 
 class Evidence:
-    """The stops and the samples of the last minute. Threads append; the loop reads."""
+    """The stops and the samples of the last minute. Threads append; the loop reads.
+
+    Attributes:
+        watcher_waits: when the thread that watches was due and when it came, where it came late.
+    """
 
     def __init__(self) -> None:
         self.stops: deque[Stall] = deque(maxlen=512)
         self.samples: deque[ProcessSample] = deque(maxlen=MAX_SAMPLES)
+        self.watcher_waits: deque[tuple[int, int]] = deque(maxlen=512)
 
     def stopped_ns(self, kind: Incident, begin_ns: int, end_ns: int) -> int:
         """How long stops of a kind lasted within a time."""
@@ -85,8 +89,7 @@ class Evidence:
 
     def watcher_late_ns(self, begin_ns: int, end_ns: int) -> int:
         """How long another thread waited for the interpreter, or for a processor, within a time."""
-        late = ((b.due_ns, b.at_ns) for _, b in self._pairs(begin_ns, end_ns) if b.at_ns - b.due_ns > LEAST_NS)
-        return covered(late, begin_ns, end_ns)
+        return covered(tuple(self.watcher_waits), begin_ns, end_ns)
 
     def faulting_ns(self, begin_ns: int, end_ns: int) -> int:
         """About how long page faults took within a time, of all threads together."""

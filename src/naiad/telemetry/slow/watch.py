@@ -1,7 +1,8 @@
 """Watches the process: how late its event loop is, who had the interpreter then, collections and page faults.
 
-The loop has a timer that notes when it came, and a thread looks at the process every 20 ms: together less than 0.5% of
-a processor. What they see is ``Evidence``.
+The loop has a timer that looks at the process every 20 ms and notes when it came. A thread wakes as often, and does
+more than note its own delay only while the loop is late: each call of a thread takes the interpreter from the loop.
+What they see is ``Evidence``.
 """
 
 from __future__ import annotations
@@ -14,10 +15,16 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from time import monotonic, monotonic_ns, process_time_ns, thread_time_ns
+from time import monotonic_ns, process_time_ns, thread_time_ns
 from typing import Any, Final
 
 from naiad.telemetry.slow.evidence import LEAST_NS, SAMPLE_S, Evidence, Incident, ProcessSample, Stall
+
+try:
+    import resource
+except ImportError:
+    # Windows does not have it.
+    resource = None  # type: ignore[assignment]
 
 _SAMPLE_NS: Final = int(SAMPLE_S * 1e9)
 _PAGE_BYTES: Final = mmap.PAGESIZE
@@ -37,12 +44,13 @@ class ProcessWatch:
         self._evidence = evidence
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._end = threading.Event()
+        # Taken until the end: to wait for an event takes ten times as long.
+        self._open = threading.Lock()
         self._thread: threading.Thread | None = None
         self._loop_thread = 0
         self._run_queue: int | None = None
         self._memory: int | None = None
-        self._due_ns = self._cpu_ns = self._process_ns = self._delay_ns = 0
+        self._due_ns = self._cpu_ns = self._process_ns = self._delay_ns = self._looked_ns = 0
         self._collection_ns = 0
         self._place = ""
         self.late_ns = self.latest_ns = 0
@@ -60,6 +68,8 @@ class ProcessWatch:
             self._memory = os.open("/proc/self/statm", os.O_RDONLY)
         gc.callbacks.append(self._collected)
         self._rearm()
+        self._looked_ns = monotonic_ns()
+        self._open.acquire()
         self._thread = threading.Thread(target=self._look, name="naiad-watch", daemon=True)
         self._thread.start()
 
@@ -71,8 +81,8 @@ class ProcessWatch:
         if self._timer is not None:
             self._timer.cancel()
         gc.callbacks.remove(self._collected)
-        self._end.set()
         if self._thread is not None:
+            self._open.release()
             self._thread.join()
         for descriptor in (self._run_queue, self._memory):
             if descriptor is not None:
@@ -108,15 +118,14 @@ class ProcessWatch:
             first_ns = now_ns - min(waited_ns, late_ns + min(ran_ns, _SAMPLE_NS))
             self._evidence.stops.append(Stall(kind, first_ns, now_ns, self._place))
         self._place = ""
+        self._sample(now_ns)
         self._rearm()
 
     def _kind(self, due_ns: int, now_ns: int, late_ns: int, ran_ns: int, delayed_ns: int) -> Incident:
         if ran_ns * 2 >= late_ns:
             return Incident.LOOP_LATE
-        # The thread below could not run either; a sample that is still to come counts as one.
-        samples = self._evidence.samples
-        last_ns = samples[-1].at_ns if samples else due_ns
-        missing_ns = max(0, now_ns - max(last_ns + _SAMPLE_NS, due_ns))
+        # The thread below could not run either, or still cannot.
+        missing_ns = max(0, now_ns - max(self._looked_ns + _SAMPLE_NS, due_ns))
         is_held = max(missing_ns, self._evidence.watcher_late_ns(due_ns, now_ns)) * 2 >= late_ns
         # A thread that waits for the interpreter wakes all the time, and waits for a processor as well where these are
         # taken. What tells the two apart is whether another thread of the process ran meanwhile.
@@ -143,31 +152,33 @@ class ProcessWatch:
         elif (now_ns := monotonic_ns()) - self._collection_ns > LEAST_NS:
             self._evidence.stops.append(Stall(Incident.COLLECTION, self._collection_ns, now_ns))
 
+    def _sample(self, now_ns: int) -> None:
+        counters = 0, 0, 0, 0
+        if resource is not None:
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            system_ns, user_ns = int(used.ru_stime * 1e9), int(used.ru_utime * 1e9)
+            counters = used.ru_minflt, used.ru_majflt, system_ns, system_ns + user_ns
+        is_loading = any(thread.name == _LOADING for thread in threading.enumerate())
+        self._evidence.samples.append(ProcessSample(now_ns, *counters, is_loading, self._resident_bytes()))
+
     # In the thread
 
     def _look(self) -> None:
-        due = monotonic() + SAMPLE_S
-        while not self._end.wait(max(0.0, due - monotonic())):
-            now_ns = monotonic_ns()
-            self._evidence.samples.append(_sample(int(due * 1e9), now_ns, self._resident_bytes()))
-            if now_ns > self._due_ns + LEAST_NS and not self._place:
-                # The loop is late, and this thread has the interpreter: here is what the loop does.
-                self._place = _place_of(sys._current_frames().get(self._loop_thread))
-            due = max(due, monotonic()) + SAMPLE_S
+        now_ns = monotonic_ns()
+        due_ns = now_ns + _SAMPLE_NS
+        while not self._open.acquire(timeout=max(0, due_ns - monotonic_ns()) / 1e9):
+            self._looked_ns = now_ns = monotonic_ns()
+            if now_ns - due_ns > LEAST_NS:
+                self._evidence.watcher_waits.append((due_ns, now_ns))
+            if now_ns - self._due_ns > LEAST_NS:
+                self._look_at_late_loop(now_ns)
+            due_ns = max(due_ns, now_ns) + _SAMPLE_NS
 
-
-def _sample(due_ns: int, now_ns: int, resident_bytes: int) -> ProcessSample:
-    try:
-        import resource
-
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        system_ns, user_ns = int(used.ru_stime * 1e9), int(used.ru_utime * 1e9)
-        counters = used.ru_minflt, used.ru_majflt, system_ns, system_ns + user_ns
-    except ImportError:
-        # Windows does not have them.
-        counters = 0, 0, 0, 0
-    is_loading = any(thread.name == _LOADING for thread in threading.enumerate())
-    return ProcessSample(due_ns, now_ns, *counters, is_loading, resident_bytes)
+    def _look_at_late_loop(self, now_ns: int) -> None:
+        self._sample(now_ns)
+        if not self._place:
+            # This thread has the interpreter: here is what the loop does.
+            self._place = _place_of(sys._current_frames().get(self._loop_thread))
 
 
 def _place_of(frame: Any) -> str:
