@@ -43,6 +43,7 @@ from naiad.lifecycle.loading.warmup_samples import runs_of, samples_of
 from naiad.lifecycle.memory.measure import LoadMeter, files_bytes, process_bytes
 from naiad.processes.affinity import server_cores
 from naiad.processes.freed_memory import return_freed_memory
+from naiad.processes.huge_pages import use_huge_pages
 from naiad.repository.agents.agents import AgentDirectory
 from naiad.repository.changes.identity import identity_of
 from naiad.scheduling.admission import RequestBudget
@@ -197,6 +198,7 @@ def _load_version(
         check_accelerators(spec, warmup.times, warmup.again(), start_plain, version, loop)
     if backend.framework:
         return_freed_memory()
+        use_huge_pages()
     if meter is not None:
         meter.end()
         folder = prepared.version_directory
