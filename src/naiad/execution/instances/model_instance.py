@@ -113,12 +113,12 @@ class ModelInstance(ABC):
             instance reports them later.
         """
 
-    def run_ahead(self, batch: Batch) -> None:
-        """Take a batch while another one runs, and begin with it when that one is done; for ``runs_ahead`` alone."""
-        raise NotImplementedError
+    def run_ahead(self, batch: Batch) -> list[Batch] | None:
+        """Take a batch while another one runs, and begin with it when that one is done; returns as ``run``."""
+        return self.run(batch)
 
     def drop(self, batch: Batch) -> bool:
-        """Give up a batch that ``run_ahead`` took; False when it has begun."""
+        """Give up a batch that ``run_ahead`` took; False when it has begun, or cannot be given up."""
         return False
 
     # Requests of batches that were handed over. Each does nothing for a request that is not open here.

@@ -16,6 +16,7 @@ from naiad.execution.model.batch_log import log_batch
 from naiad.execution.model.group_change import InstancePosition
 from naiad.execution.model.rate_limits import OPEN_GATE, RateLimitGate, RateLimits
 from naiad.execution.model.responder import ModelResponder
+from naiad.execution.model.run_ahead import RunAhead
 from naiad.request import InferRequest
 
 
@@ -36,10 +37,8 @@ class Dispatcher:
             batches cannot grow, and that begins with them in the order of its queue.
 
     Attributes:
-        idle: instances that can take a batch; always the same list. ``ahead`` is there twice while it runs nothing, and
-            once while it runs a batch.
-        ahead: the instance that may run ahead, so that no time passes between two batches; None for none. Beside
-            others a batch would wait in it while they are idle.
+        idle: instances that can take a batch; always the same list.
+        ahead: the instance that may take a batch while it runs one, and is in ``idle`` twice.
         passive: instances that get no batches, as in ``InstanceSet``.
         turn_is_set: whether ``turn`` will be called at the end of the loop's turn.
         outage: why no instance will be there for a while.
@@ -71,14 +70,9 @@ class Dispatcher:
         self.outage: UnavailableError | None = None
         self.notes_batches = False
         self.logged_as = ""
-        self.ahead: ModelInstance | None = None
-        self._may_run_ahead = runs_ahead and not self.gate.is_limited
+        self.ahead = RunAhead(self.idle, runs_ahead and not self.gate.is_limited)
         # All that were registered, in their order.
         self._registered: dict[ModelInstance, None] = {}
-        # The batch that waits in an instance, and instances that were ``ahead`` and have one batch too many.
-        self._waiting: Batch | None = None
-        self._holder: ModelInstance | None = None
-        self._owing: set[ModelInstance] = set()
         self._timer: LoopTimer | None = None
 
     def await_callers(self, awaits_callers: Callable[[list[Batch]], bool] | None) -> None:
@@ -97,7 +91,7 @@ class Dispatcher:
         # A worker that dies while other instances start is removed from the list again.
         self.idle[:] = places
         self._registered.update(dict.fromkeys(places))
-        self._choose_ahead()
+        self.ahead.choose(self._registered, self.passive)
 
     def join(self, places: Mapping[ModelInstance, InstancePosition]) -> None:
         """Register further instances, which serve from ``serve_by`` on; errors as ``begin``."""
@@ -107,7 +101,7 @@ class Dispatcher:
     def leave(self, instances: Sequence[ModelInstance]) -> None:
         """Forget instances that have ended, or never began."""
         self.gate.leave(instances)
-        self._owing.difference_update(instances)
+        self.ahead.forget(instances)
         for instance in instances:
             self._registered.pop(instance, None)
 
@@ -120,37 +114,28 @@ class Dispatcher:
         if fresh:
             # Requests are queued again instead of failing at once.
             self.outage = None
-        self._choose_ahead()
+        self.ahead.choose(self._registered, self.passive)
         self._turn()
-
-    def _choose_ahead(self) -> None:
-        """Let the only instance that serves run ahead; an earlier one gives its second place back."""
-        serving = [instance for instance in self._registered if instance not in self.passive]
-        alone = serving[0] if self._may_run_ahead and len(serving) == 1 and serving[0].runs_ahead else None
-        before, self.ahead = self.ahead, alone
-        if before is alone:
-            return
-        if before in self.idle:
-            self.idle.remove(before)
-        elif before is not None and before not in self.passive:
-            self._owing.add(before)
-        if alone in self._owing:
-            self._owing.remove(alone)
-        elif alone is not None:
-            self.idle.append(alone)
 
     def is_idle(self, instance: ModelInstance) -> bool:
         """Whether an instance that serves runs nothing."""
-        return self.idle.count(instance) == (2 if instance is self.ahead else 1)
+        return self.idle.count(instance) == (2 if instance is self.ahead.instance else 1)
 
-    def take_back(self, instance: ModelInstance) -> None:
-        """Give an instance no batches for now: its worker died, and holds no resources."""
-        if instance in self.idle:
+    def take_back(self, instance: ModelInstance) -> Sequence[InferRequest]:
+        """Give an instance no batches for now: its worker died, and holds no resources.
+
+        Returns the requests that waited in it, which are no longer pending.
+        """
+        while instance in self.idle:
             self.idle.remove(instance)
+        waited = self.ahead.lose(instance)
+        if waited is not None:
+            self._responder.statistics.pending -= 1
         self.gate.withdraw(instance)
         self.gate.release(instance)
         # Other instances may wait for what a dead worker held.
         self.gate.hand_out()
+        return () if waited is None else waited.requests
 
     # Turns
 
@@ -177,21 +162,22 @@ class Dispatcher:
             prepare(batch, now_ns)
         return instance.run(batch)
 
-    def run_ahead(self, instance: ModelInstance, batch: Batch, now_ns: int) -> None:
-        """Hand a batch to ``ahead`` while it runs another one. It counts as pending until that one is done."""
+    def run_ahead(self, instance: ModelInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
+        """Hand a batch to ``ahead`` while it runs another one; returns as ``run``.
+
+        It counts as pending until that one is done.
+        """
         if self.notes_batches:
             self._note(batch)
         if instance.prepare is not None:
             instance.prepare(batch, now_ns)
-        self._waiting, self._holder = batch, instance
-        instance.run_ahead(batch)
+        return self.ahead.run(instance, batch)
 
     def drop(self, request: InferRequest) -> bool:
         """Take a request back that waits in an instance; False when it does not, or has begun."""
-        batch, instance = self._waiting, self._holder
-        if batch is None or instance is None or batch.requests[0] is not request or not instance.drop(batch):
+        instance = self.ahead.drop(request)
+        if instance is None:
             return False
-        self._waiting = self._holder = None
         self._vacated(instance)
         self.wake_later()
         return True
@@ -200,10 +186,13 @@ class Dispatcher:
         """Note that an instance has one batch less; whether it can take another one."""
         if instance in self.passive:
             return False
-        if self._owing and instance in self._owing:
-            self._owing.remove(instance)
+        if self.ahead.owing and instance in self.ahead.owing:
+            self.ahead.owing.remove(instance)
             return False
         self.idle.append(instance)
+        if self.ahead.lost and instance in self.ahead.lost:
+            self.ahead.lost.remove(instance)
+            self.ahead.choose(self._registered, self.passive)
         return True
 
     def _note(self, batch: Batch) -> None:
@@ -237,9 +226,8 @@ class Dispatcher:
 
     def freed(self, instance: ModelInstance) -> None:
         """Take a batch for an instance that can run one, unless it is passive."""
-        if instance is self._holder:
-            # What waited in it runs now.
-            self._waiting = self._holder = None
+        if instance is self.ahead.holder:
+            self.ahead.began()
             self._responder.statistics.pending -= 1
         if self.gate.is_limited:
             self._freed_limited(instance)
@@ -281,8 +269,7 @@ class Dispatcher:
             self._timer = None
         self.idle.clear()
         self._registered.clear()
-        self._owing.clear()
-        self.ahead = self._waiting = self._holder = None
+        self.ahead.close()
         self.gate.close()
         # The gate and the functions refer to the scheduler that owns this: the cycle is cut by hand.
         self.gate = OPEN_GATE

@@ -183,9 +183,13 @@ class QueueScheduler:
                 return
             instance = idle.pop()
             batch = Batch(requests)
-            if instance is dispatcher.ahead and not idle:
-                dispatcher.run_ahead(instance, batch, now_ns)
-                return
+            if instance is dispatcher.ahead.instance and not idle:
+                if not (refused := dispatcher.run_ahead(instance, batch, now_ns)):
+                    return
+                self._responder.statistics.pending -= 1
+                idle.append(instance)
+                self._responder.settle(refused)
+                continue
             self._responder.statistics.pending -= len(requests)
             if self.batches:
                 self._count_left(batch)

@@ -159,7 +159,8 @@ class WorkerEvents:
 
     def worker_died(self, instance: ProcessInstance) -> None:
         """An instance can take no batch for now."""
-        self._queue.take_back(instance)
+        for request in self._queue.take_back(instance):
+            self._scheduler.requeue(request)
         # A model that gets single requests may have state of its own, which is gone with its process.
         self._scheduler.lost(instance, forgets=instance.sends_requests)
 

@@ -44,6 +44,8 @@ class FrameworkInstance(ProcessInstance):
     """Runs batches one after another in a framework's process."""
 
     sends_requests = False
+    # Parts of a split batch are in flight together, and nothing else beside them.
+    runs_ahead = False
 
     def __init__(
         self,

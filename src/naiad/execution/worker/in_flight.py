@@ -25,16 +25,31 @@ class ReceivedResponse(Protocol):
 class InFlightRequests:
     """The requests in flight, by the numbers that they have in the worker.
 
+    One batch runs, and the next one may wait in the worker meanwhile.
+
     Attributes:
         batch: the running one, None when none runs.
         number: of that batch, or of the last one.
     """
 
-    __slots__ = ("_first", "_given_up", "_left", "_left_numbers", "_numbers", "_on_empty", "_slots", "batch", "number")
+    __slots__ = (
+        "_first",
+        "_given_up",
+        "_left",
+        "_left_numbers",
+        "_next",
+        "_numbers",
+        "_on_empty",
+        "_slots",
+        "batch",
+        "number",
+    )
 
     def __init__(self) -> None:
         self.batch: Batch | None = None
         self.number = 0
+        # The batch behind the running one: its number, that of its first request, and itself.
+        self._next: tuple[int, int, Batch] | None = None
         # The requests of the batch, numbered from ``_first`` on; None for each that has its final response.
         self._first = 0
         self._slots: list[InferRequest | None] = []
@@ -63,7 +78,11 @@ class InFlightRequests:
             callback()
 
     def begin(self, number: int, first: int, batch: Batch) -> None:
-        """Register a batch that runs from now on; its requests are numbered from ``first`` on."""
+        """Register a batch that runs from now on, or behind the running one; its requests have numbers from ``first``
+        on."""
+        if self.batch is not None:
+            self._next = number, first, batch
+            return
         self.batch = batch
         self.number = number
         self._first = first
@@ -86,8 +105,23 @@ class InFlightRequests:
         self._slots = []
         if self._numbers:
             self._numbers = {}
+        if self._next is not None:
+            self._begin_next()
         if self._on_empty is not None:
             self._notify()
+
+    def _begin_next(self) -> None:
+        if self._next is not None:
+            (number, first, batch), self._next = self._next, None
+            self.begin(number, first, batch)
+
+    def drop_next(self, batch: Batch | None = None) -> int:
+        """Forget the batch behind the running one, which has not begun, and return its number; only if it is ``batch``,
+        unless that is None. 0 when there is none, or another one."""
+        if self._next is None or (batch is not None and batch is not self._next[2]):
+            return 0
+        number, self._next = self._next[0], None
+        return number
 
     def end_whole(self) -> None:
         """End a batch that had one response as a whole."""
@@ -119,6 +153,8 @@ class InFlightRequests:
         self._slots = []
         if self._numbers:
             self._numbers = {}
+        if self._next is not None:
+            self._begin_next()
         if self._on_empty is not None:
             self._notify()
 
@@ -168,7 +204,7 @@ class InFlightRequests:
 
     def number_of(self, request: InferRequest) -> int:
         """The number of a request; 0 when it is not open here."""
-        number = self._left_numbers.get(request, 0)
+        number = self._left_numbers.get(request, 0) or self._number_in_next(request)
         if number or not self._slots:
             return number
         if not self._numbers:
@@ -176,6 +212,12 @@ class InFlightRequests:
             self._numbers = {one: number for number, one in enumerate(self._slots, self._first)}
         number = self._numbers.get(request, 0)
         return number if number and self._slots[number - self._first] is request else 0
+
+    def _number_in_next(self, request: InferRequest) -> int:
+        if self._next is None:
+            return 0
+        _, first, batch = self._next
+        return next((number for number, one in enumerate(batch.requests, first) if one is request), 0)
 
     @property
     def nobody_waits(self) -> bool:
@@ -196,6 +238,8 @@ class InFlightRequests:
 
     def clear(self) -> list[tuple[InferRequest, Batch]]:
         """Forget all requests; returns the open ones with their batches."""
+        self.end()
+        # Again, where another batch has begun.
         self.end()
         open_ones = list(self._left.values())
         self._left.clear()

@@ -75,6 +75,7 @@ from naiad.worker.ipc.frames import (
     SCHEMA,
     SEGMENT,
     SEGMENT_BYTES,
+    SKIP,
 )
 from naiad.worker.ipc.segments import ServerSegments, notice
 
@@ -106,6 +107,7 @@ class ProcessInstance(ModelInstance):
 
     is_worker = True
     sends_requests = True
+    runs_ahead = True
     regions_from = SEGMENT_BYTES
 
     def __init__(
@@ -314,7 +316,7 @@ class ProcessInstance(ModelInstance):
     # Batches
 
     def run(self, batch: Batch) -> list[Batch] | None:
-        """Send a batch to the worker; its responses come later."""
+        """Send a batch to the worker, which begins with it behind the one that it runs; its responses come later."""
         batch.start_ns = monotonic_ns()
         number = self._last_number + 1
         # One number for the batch, then one for each request.
@@ -347,6 +349,14 @@ class ProcessInstance(ModelInstance):
             batch.error = InternalError(text)
         batch.input_ns = batch.end_ns = monotonic_ns()
         return [batch]
+
+    def drop(self, batch: Batch) -> bool:
+        """Give up a batch that waits in the worker; False when it runs."""
+        number = self._requests.drop_next(batch)
+        if number:
+            # If it has just begun, its responses are of no batch that is known here.
+            self._send(frame(SKIP, number))
+        return bool(number)
 
     def cancel(self, request: InferRequest) -> None:
         """Cancel a request, if it is in flight here."""
@@ -478,6 +488,7 @@ class ProcessInstance(ModelInstance):
         self._requests.complete(len(outputs))
         batch.infer_ns = came_ns
         batch.end_ns = monotonic_ns()
+        self._begin_next(came_ns)
         self.events.worker_completed(self, batch, outputs)
 
     def _respond(self, response: Response) -> None:
@@ -509,7 +520,16 @@ class ProcessInstance(ModelInstance):
             return
         self._requests.end()
         batch.infer_ns = batch.end_ns = monotonic_ns()
+        self._begin_next(batch.end_ns)
         self.events.worker_finished(self, batch)
+
+    def _begin_next(self, at_ns: int) -> None:
+        """Note that the worker has begun with the batch that was sent ahead, if there is one."""
+        batch = self._requests.batch
+        if batch is not None:
+            batch.start_ns = batch.input_ns = at_ns
+            if self._overtime is not None:
+                self._overtime.watch()
 
     # Life and death
 
@@ -582,6 +602,8 @@ class ProcessInstance(ModelInstance):
             self._verdict = self._verdict or channel.problem
         self._process = None
         self.problem = self._verdict or "its connection is closed"
+        # It never began, and goes back to the queue.
+        self._requests.drop_next()
         self.events.worker_died(self)
         # Nearly always it has ended, or does within a moment; otherwise a thread waits for it.
         if process.has_ended():

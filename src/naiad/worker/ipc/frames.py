@@ -40,7 +40,8 @@ which costs the request an error and nothing else.
 
     u64 request, u32 schema, u16 bytes of the id, u16 reserved, then per input of the schema a place, then the id
 
-The worker responds to every request with ``RESPONSE`` frames and ends the batch with ``DONE``. In default mode
+A batch may be sent while another one runs, and begins behind it. The worker responds to every request with ``RESPONSE``
+frames and ends the batch with ``DONE``. In default mode
 ``RESPONSES`` (number: the batch) carries all responses at once and ends the batch as well. A response is::
 
     u64 request, u32 schema, u32 flags, u32 bytes of the error, u32 reserved, then per output a place, then the error
@@ -141,6 +142,8 @@ PAUSE = 13
 that other requests need. Nothing may be sent for it, by threads that can wait, until ``RESUME`` or ``CANCEL``."""
 RESUME = 14
 """number: the request whose caller takes its responses again."""
+SKIP = 15
+"""number: a batch that need not run, unless it has begun; its responses count for nothing, and need not come."""
 
 # From the worker.
 READY = 33

@@ -82,14 +82,17 @@ class LoopRunner:
         self._is_scheduled = False
         inbox, executor = self._host.inbox, self._executor
         while inbox and executor is not None and (executor.decoupled or not self._tasks):
-            kind, number, payload, schemas = inbox.popleft()
-            batch = read_batch(self._host, kind, number, payload, schemas)
+            work = inbox.popleft()
+            if self._host.is_skipped(work):
+                del work
+                continue
+            batch = read_batch(self._host, *work)
             if batch is None:
                 self._stop()
                 return
             task = self.loop.create_task(executor.run_async(batch))
             # These names would hold on to the tensors until the next batch comes.
-            del batch, payload
+            del batch, work
             self._tasks.add(task)
             task.add_done_callback(self._finished)
 
@@ -99,7 +102,8 @@ class LoopRunner:
             self._gone = task.exception()
             self._stop()
         elif self._host.inbox:
-            self._process()
+            # What has waited there may have been given up meanwhile.
+            self._read()
 
     def _stop(self) -> None:
         self._ended = True

@@ -33,5 +33,8 @@ class RuntimeHost(Host, Protocol):
     regions: Regions
     locate: Locate
 
+    def is_skipped(self, work: Work) -> bool:
+        """Whether a frame that was taken out of the inbox is a batch that need not run."""
+
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop for coroutines of the model."""

@@ -14,6 +14,7 @@ from ..ipc.client_memory import Regions
 from ..ipc.frame_body import locate
 from ..ipc.schemas import Schemas, read_schema
 from ..ipc.segments import ServerSegments
+from ..ipc.unread_batch import segments_of
 from .flow_control import PausedRequests
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 # Requests that end do not leave the table, so it needs a bound.
 MAX_CANCELLED = 4096
+_BATCHES = frozenset((protocol.EXECUTE_UNIFORM, protocol.EXECUTE))
 _WORK = frozenset((protocol.EXECUTE_UNIFORM, protocol.EXECUTE, protocol.INIT, protocol.FINALIZE))
 Work = Tuple[int, int, bytearray, Schemas]
 """Kind, number and payload of a frame for the main thread, and the schemas that were valid when it came."""
@@ -56,6 +58,8 @@ class Inbox:
         self.calls: dict[int, Callable[[InferenceResponse | None, bool], object]] = {}
         self.replies: dict[int, PendingReply] = {}
         self.paused = PausedRequests(look, self.cancelled.__contains__)
+        # Of batches in the inbox.
+        self._skipped: set[int] = set()
         self._channel = channel
         self._out = out
         self._segments = ServerSegments(out.release)
@@ -79,6 +83,7 @@ class Inbox:
             protocol.CHECK_READY: self._take_ready_check,
             protocol.REGION: self._region,
             protocol.DROP_REGION: self._drop_region,
+            protocol.SKIP: self._skip,
         }
 
     def handle(self, kind: int, number: int, payload: bytearray) -> None:
@@ -104,6 +109,21 @@ class Inbox:
         self.cancelled[number] = None
         # Nobody resumes a cancelled request: a thread that waits to send for it has to end.
         self.paused.resume(number)
+
+    def _skip(self, number: int, payload: bytearray) -> None:
+        # Only noted: the main thread takes frames out, and may have begun with this one.
+        waiting = {work[1] for work in tuple(self.inbox) if work[0] in _BATCHES}
+        self._skipped = (self._skipped | {number}) & waiting
+
+    def is_skipped(self, work: Work) -> bool:
+        """Whether a frame that was taken out is a batch that need not run; its memory is then released."""
+        kind, number, payload, schemas = work
+        if number not in self._skipped or kind not in _BATCHES:
+            return False
+        if kind == protocol.EXECUTE:
+            for segment in segments_of(payload, schemas):
+                self._out.release(segment)
+        return True
 
     def _pause(self, number: int, payload: bytearray) -> None:
         self.paused.pause(number, int.from_bytes(payload[:4], "little") / 1000)

@@ -58,6 +58,7 @@ class Session:
         self.out = FrameWriter(connection, self._look, self._unexpected_outputs.look_at, self.regions)
         self._arrivals = Inbox(self.channel, self.out, self._work_arrived, self._check_ready, self.regions, self._look)
         self.inbox = self._arrivals.inbox
+        self.is_skipped = self._arrivals.is_skipped
         self.locate: Locate = self._arrivals.locate
         self._main = Waiter()
         self._model: Any = None
@@ -155,13 +156,19 @@ class Session:
             self._runner.run(executor)
             return
         while True:
+            if inbox:
+                # What has waited here may have been given up meanwhile.
+                self.channel.poll()
             self._await_work()
-            kind, number, payload, schemas = inbox.popleft()
-            batch = read_batch(self, kind, number, payload, schemas)
+            work = inbox.popleft()
+            if self.is_skipped(work):
+                del work
+                continue
+            batch = read_batch(self, *work)
             if batch is None:
                 return
             # Neither name may outlive its batch: segments are released with the last reference to their tensors.
-            del payload
+            del work
             executor.run(batch)
             del batch
 

@@ -1,0 +1,153 @@
+"""Without batching the next request waits in the only worker, which begins with it as soon as it can."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from naiad.errors import CancelledError, ExecutionTimeoutError, UnavailableError
+from naiad.execution.batching.batch import Batch
+from naiad.execution.worker.in_flight import InFlightRequests
+from naiad.testing import wait_until
+from support.event_loops import WAIT_S, until
+from support.noted_requests import submit
+from support.worker_models import Caller, play
+
+NOTES = """
+def initialize(self, args):
+    self.folder = {folder!r}
+
+def execute(self, requests):
+    found = [pb_utils.get_input_tensor_by_name(r, "x").as_numpy() for r in requests]
+    value = int(found[0].max())
+    open(self.folder + f"/begun-{{value}}-{{len(requests)}}", "w").close()
+    if value == 66:
+        os._exit(3)
+    while value == 77:
+        time.sleep(0.01)
+    while not os.path.exists(self.folder + "/go"):
+        time.sleep(0.001)
+    return [pb_utils.InferenceResponse([pb_utils.Tensor("y", x)]) for x in found]
+"""
+
+
+def play_notes(folder: Path, test: Any, **settings: str) -> None:
+    play(folder / "models", test, NOTES.format(folder=str(folder)), **settings)
+
+
+def test_the_next_request_begins_without_the_loop(tmp_path: Path) -> None:
+    async def test(model: Any) -> None:
+        callers = [Caller(n) for n in (1, 2, 3)]
+        submit(model, *callers)
+        await until((tmp_path / "begun-1-1").exists)
+        assert model.statistics.pending == 2
+        (tmp_path / "go").touch()
+        # The loop does nothing meanwhile.
+        wait_until((tmp_path / "begun-2-1").exists, WAIT_S, "the second request begins")
+        assert not (tmp_path / "begun-3-1").exists()
+        assert not any(caller.answers for caller in callers)
+        for n, caller in enumerate(callers, 1):
+            assert (await caller.outputs())["y"].tolist() == [[n]]
+        assert model.in_flight == model.statistics.pending == 0
+
+    play_notes(tmp_path, test)
+
+
+def test_a_request_behind_one_that_ends_the_worker_runs_in_the_next_worker(tmp_path: Path) -> None:
+    async def test(model: Any) -> None:
+        (tmp_path / "go").touch()
+        callers = [Caller(n) for n in (66, 2, 3, 4)]
+        submit(model, *callers)
+        assert isinstance(await callers[0].error(), UnavailableError)
+        for caller in callers[1:]:
+            assert (await caller.outputs())["y"].tolist() == caller.inputs["x"].tolist()
+        assert model.in_flight == model.statistics.pending == 0
+        # The new worker has both places as well.
+        assert model.instance_states == {"idle": 1, "busy": 0, "down": 0}
+        assert len(model._queue.idle) == 2
+
+    play_notes(tmp_path, test)
+
+
+def test_a_request_behind_one_that_runs_too_long_is_not_ended_with_it(tmp_path: Path) -> None:
+    async def test(model: Any) -> None:
+        (tmp_path / "go").touch()
+        callers = [Caller(77), Caller(2)]
+        submit(model, *callers)
+        assert isinstance(await callers[0].error(), ExecutionTimeoutError)
+        assert (await callers[1].outputs())["y"].tolist() == [[2]]
+
+    play_notes(tmp_path, test, **{"execute-timeout-seconds": "0.5"})
+
+
+@pytest.mark.parametrize("size", [1, 100_000], ids=["small", "in_a_segment"])
+def test_a_caller_that_leaves_while_its_request_waits_in_the_worker(tmp_path: Path, size: int) -> None:
+    async def test(model: Any) -> None:
+        callers = [Caller(np.full(size, n)) for n in (1, 2, 3, 4)]
+        submit(model, *callers)
+        await until((tmp_path / "begun-1-1").exists)
+        for caller in callers[1:3]:
+            model.cancel(caller)
+            assert isinstance(await caller.error(), CancelledError)
+        assert (model.in_flight, model.statistics.pending) == (2, 1)
+        (tmp_path / "go").touch()
+        assert (await callers[0].outputs())["y"].tolist() == [[1] * size]
+        assert (await callers[3].outputs())["y"].tolist() == [[4] * size]
+        assert not (tmp_path / "begun-2-1").exists()
+        assert model.in_flight == model.statistics.pending == 0
+        # The worker has released what it did not read; that is collected with the next request.
+        submit(model, last := Caller(np.full(size, 5)))
+        assert (await last.outputs())["y"].tolist() == [[5] * size]
+        assert len(model.instances[0]._writer.pool._busy) <= 1
+
+    play_notes(tmp_path, test)
+
+
+@pytest.mark.parametrize("more", ["dynamic_batching { }", "instance_group { count: 2 }"])
+def test_requests_that_may_run_elsewhere_or_together_stay_in_the_queue(tmp_path: Path, more: str) -> None:
+    async def test(model: Any) -> None:
+        callers = [Caller(n) for n in range(1, 6)]
+        submit(model, *callers[:2])
+        await until(lambda: len(list(tmp_path.glob("begun-*"))) == len(model.instances))
+        submit(model, *callers[2:])
+        assert len(list(tmp_path.glob("begun-*"))) == len(model.instances)
+        (tmp_path / "go").touch()
+        for caller in callers:
+            await caller.outputs()
+        sizes = [int(path.name.rpartition("-")[2]) for path in tmp_path.glob("begun-*")]
+        assert max(sizes) >= 3 if len(model.instances) == 1 else set(sizes) == {1}
+
+    play(tmp_path / "models", test, NOTES.format(folder=str(tmp_path)), more)
+
+
+def test_the_batch_behind_the_running_one_has_its_own_numbers() -> None:
+    found = InFlightRequests()
+    first, second = [Caller(1), Caller(2)], [Caller(3)]
+    found.begin(10, 11, Batch(list(first)))
+    found.begin(13, 14, Batch(list(second)))
+    assert (found.number, found.number_of(first[1]), found.number_of(second[0])) == (10, 12, 14)
+    # Nothing can come for it before it has begun.
+    assert found.find(14, final=True) is None
+    assert found.open_ids(9) == ["", ""]
+    assert found.give_up(second[0]) == 14
+    found.complete(2)
+    assert (found.number, found.number_of(first[1]), found.number_of(second[0])) == (13, 0, 14)
+    assert not found.is_empty
+    found.begin(15, 16, Batch([Caller(4)]))
+    found.drop_next()
+    found.end()
+    assert found.find(14, final=True) is not None
+    assert found.was_given_up(14)
+    assert found.is_empty
+
+
+def test_all_open_requests_are_cleared() -> None:
+    found = InFlightRequests()
+    first, second = Caller(1), Caller(2)
+    found.begin(10, 11, Batch([first]))
+    found.begin(12, 13, Batch([second]))
+    assert [request for request, _ in found.clear()] == [first, second]
+    assert found.is_empty
