@@ -125,10 +125,12 @@ def add_python_model(repository: Path, name: str, code: str, *fields: str) -> No
     (version / "model.py").write_text(code)
 
 
-def add_python_identity(repository: Path, name: str = "python_identity", more: str = "") -> None:
-    """A model that gives FP32 [-1] INPUT0 back as OUTPUT0, batched dynamically up to 64; ``more`` is configuration."""
+def add_python_identity(
+    repository: Path, name: str = "python_identity", more: str = "", batching: str = "dynamic_batching { }"
+) -> None:
+    """A model that gives FP32 [-1] INPUT0 back as OUTPUT0, up to 64 rows at once; ``more`` is configuration."""
     tensors = _from_input_to_output(-1)
-    add_python_model(repository, name, IDENTITY, "max_batch_size: 64", *tensors, f"dynamic_batching {{ }} {more}")
+    add_python_model(repository, name, IDENTITY, "max_batch_size: 64", *tensors, f"{batching} {more}")
 
 
 def add_decoupled(repository: Path, name: str) -> None:

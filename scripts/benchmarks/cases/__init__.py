@@ -90,6 +90,7 @@ CASES: Mapping[str, Case] = {
     "perf_large": perf_proof.large,
     "perf_memory": perf_proof.memory,
     "python_identity": python_identity.small,
+    "python_unbatched": python_identity.unbatched,
     "python_600kb": python_identity.image,
     "python_600kb_shm": python_identity.image_in_regions,
     "python_10mb": python_identity.ten_megabytes,

@@ -19,6 +19,16 @@ def small(settings: Settings) -> Iterator[Figure]:
     return _measure(settings, "python_identity", 16, {1: 1.2, 8: 2.0, 16: 2.0, 32: 2.0}, True)
 
 
+def unbatched(settings: Settings) -> Iterator[Figure]:
+    """16 floats, one request after the other."""
+    title = "python_unbatched"
+    repository = settings.work / title
+    python_models.add_python_identity(repository, MODEL, batching="")
+    with contenders(settings, repository) as servers:
+        wanted = {1: 1.2, 4: 2.0, 16: 2.0}
+        yield from measure(settings, servers, Contest(title, MODEL, 16, lambda x: x, wanted, is_pinned=True))
+
+
 def image(settings: Settings) -> Iterator[Figure]:
     """600 KB each way."""
     return _measure(settings, "python_600kb", IMAGE, {1: 3.0, 4: 3.0, 16: 3.0}, True)
