@@ -34,8 +34,9 @@ def execute(self, requests):
 """
 
 
-def play_notes(folder: Path, test: Any, **settings: str) -> None:
-    play(folder / "models", test, NOTES.format(folder=str(folder)), **settings)
+def play_notes(folder: Path, test: Any, how: str = "def", **settings: str) -> None:
+    methods = NOTES.format(folder=str(folder)).replace("def execute", f"{how} execute")
+    play(folder / "models", test, methods, **settings)
 
 
 def test_the_next_request_begins_without_the_loop(tmp_path: Path) -> None:
@@ -83,8 +84,9 @@ def test_a_request_behind_one_that_runs_too_long_is_not_ended_with_it(tmp_path: 
     play_notes(tmp_path, test, **{"execute-timeout-seconds": "0.5"})
 
 
+@pytest.mark.parametrize("how", ["def", "async def"])
 @pytest.mark.parametrize("size", [1, 100_000], ids=["small", "in_a_segment"])
-def test_a_caller_that_leaves_while_its_request_waits_in_the_worker(tmp_path: Path, size: int) -> None:
+def test_a_caller_that_leaves_while_its_request_waits_in_the_worker(tmp_path: Path, size: int, how: str) -> None:
     async def test(model: Any) -> None:
         callers = [Caller(np.full(size, n)) for n in (1, 2, 3, 4)]
         submit(model, *callers)
@@ -103,7 +105,7 @@ def test_a_caller_that_leaves_while_its_request_waits_in_the_worker(tmp_path: Pa
         assert (await last.outputs())["y"].tolist() == [[5] * size]
         assert len(model.instances[0]._writer.pool._busy) <= 1
 
-    play_notes(tmp_path, test)
+    play_notes(tmp_path, test, how)
 
 
 @pytest.mark.parametrize("more", ["dynamic_batching { }", "instance_group { count: 2 }"])
