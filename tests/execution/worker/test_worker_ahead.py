@@ -89,12 +89,19 @@ def test_a_request_behind_one_that_runs_too_long_is_not_ended_with_it(tmp_path: 
 def test_a_caller_that_leaves_while_its_request_waits_in_the_worker(tmp_path: Path, size: int, how: str) -> None:
     async def test(model: Any) -> None:
         callers = [Caller(np.full(size, n)) for n in (1, 2, 3, 4)]
+        sent: list[bytes] = []
+        channel = model.instances[0]._sender.channel
+        send = channel.send
+        channel.send = lambda data, *rest: (sent.append(data), send(data, *rest))
         submit(model, *callers)
         await until((tmp_path / "begun-1-1").exists)
+        frames = len(sent)
         for caller in callers[1:3]:
             model.cancel(caller)
             assert isinstance(await caller.error(), CancelledError)
         assert (model.in_flight, model.statistics.pending) == (2, 1)
+        # The next one is not sent before the first is done, so callers that leave do not fill the worker's memory.
+        assert len(sent) == frames + 1
         (tmp_path / "go").touch()
         assert (await callers[0].outputs())["y"].tolist() == [[1] * size]
         assert (await callers[3].outputs())["y"].tolist() == [[4] * size]

@@ -175,12 +175,7 @@ class Dispatcher:
 
     def drop(self, request: InferRequest) -> bool:
         """Take a request back that waits in an instance; False when it does not, or has begun."""
-        instance = self.ahead.drop(request)
-        if instance is None:
-            return False
-        self._vacated(instance)
-        self.wake_later()
-        return True
+        return self.ahead.drop(request)
 
     def _vacated(self, instance: ModelInstance) -> bool:
         """Note that an instance has one batch less; whether it can take another one."""
@@ -227,8 +222,10 @@ class Dispatcher:
     def freed(self, instance: ModelInstance) -> None:
         """Take a batch for an instance that can run one, unless it is passive."""
         if instance is self.ahead.holder:
-            self.ahead.began()
-            self._responder.statistics.pending -= 1
+            if self.ahead.next_begins():
+                self._responder.statistics.pending -= 1
+            else:
+                self._vacated(instance)
         if self.gate.is_limited:
             self._freed_limited(instance)
         elif self._vacated(instance):

@@ -21,7 +21,7 @@ class RunAhead:
 
     Attributes:
         instance: the instance that may run ahead; None for none.
-        holder: the instance in which a batch waits; None for none.
+        holder: the instance whose second place is taken, by a batch that waits in it or was given up; None for none.
         owing: instances that lost the place while they had two batches, and are not idle after the first of them.
         lost: instances that cannot run for now, and get the place when they are back.
     """
@@ -80,18 +80,23 @@ class RunAhead:
             self._batch, self.holder = batch, instance
         return refused
 
-    def drop(self, request: InferRequest) -> ModelInstance | None:
-        """Take the batch of a request back from the instance where it waits, and return that; None when it does not, or
-        has begun."""
+    def drop(self, request: InferRequest) -> bool:
+        """Give up the batch of a request that waits in ``holder``; False when it does not, or has begun.
+
+        Its place stays taken until the running batch is done: a worker has read the batch, or will. With a place for
+        the next request at once, callers that come and leave would fill its memory.
+        """
         batch, instance = self._batch, self.holder
         if batch is None or instance is None or batch.requests[0] is not request or not instance.drop(batch):
-            return None
-        self._batch = self.holder = None
-        return instance
+            return False
+        self._batch = None
+        return True
 
-    def began(self) -> None:
-        """Note that ``holder`` has begun with the batch that waited in it."""
-        self._batch = self.holder = None
+    def next_begins(self) -> bool:
+        """Note that ``holder`` is done with a batch, and give its second place back; whether a batch waited there, and
+        has begun."""
+        batch, self._batch, self.holder = self._batch, None, None
+        return batch is not None
 
     def close(self) -> None:
         """Release instances and batches."""
