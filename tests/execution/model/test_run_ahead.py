@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
 from naiad.backend_api.backend import Arrays
 from naiad.config.spec import BatchingSpec, ModelSpec
 from naiad.errors import CancelledError
+from naiad.execution.batching.batch import Batch
 from naiad.execution.instances.warmup import Warmup
 from naiad.execution.model.loaded_model import LoadedModel
+from naiad.execution.model.run_ahead import RunAhead
 from naiad.testing import wait_until
 from support.event_loops import WAIT_S, run, until
 from support.loaded_models import Caller, loaded, negate, spec
@@ -211,3 +214,38 @@ def test_instances_that_come_and_go_while_a_request_waits_in_one() -> None:
             assert [await caller.answer() for caller in again] == [[-7.0], [-8.0]]
 
     run(test())
+
+
+class OnlyInstance:
+    """Takes batches ahead and gives them up again, as a worker does."""
+
+    runs_ahead = True
+
+    def __init__(self) -> None:
+        self.taken: list[Batch] = []
+
+    def run_ahead(self, batch: Batch) -> None:
+        self.taken.append(batch)
+
+    def drop(self, batch: Batch) -> bool:
+        return batch in self.taken
+
+
+def test_a_place_stays_taken_by_what_was_given_up() -> None:
+    """Else callers that come and leave while a model runs for long would fill the memory of its process."""
+    instance: Any = OnlyInstance()
+    idle: list[Any] = [instance]
+    ahead = RunAhead(idle, True)
+    ahead.choose([instance], set())
+    assert idle == [instance, instance]
+    idle.clear()
+    caller = Caller(1.0)
+    ahead.run(instance, Batch([caller]))
+    assert ahead.drop(caller)
+    assert not ahead.drop(caller)
+    assert (ahead.holder, idle) == (instance, [])
+    # Nothing begins when the running batch is done.
+    assert not ahead.next_begins()
+    assert ahead.holder is None
+    ahead.run(instance, Batch([caller]))
+    assert ahead.next_begins()
