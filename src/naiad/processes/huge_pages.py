@@ -29,8 +29,8 @@ def use_huge_pages() -> None:
     """Move the large blocks of this process to huge pages; do nothing where the system cannot (Linux can from 6.1 on).
 
     A framework frees a model while it holds the interpreter's lock. The system takes 50 to 150 ms to take back 1 GB in
-    small pages, in which nothing else runs, and 2 ms in huge ones. The move takes some tenths of a second for each GB,
-    in which other threads go on, so it is for the end of a load.
+    small pages, in which nothing else runs, and 3 ms in huge ones. The move takes a quarter of a second or more for
+    each GB, in which other threads go on, so it is for the end of a load.
     """
     if sys.platform != "linux":
         return

@@ -38,7 +38,7 @@ class Dispatcher:
 
     Attributes:
         idle: instances that can take a batch; always the same list.
-        ahead: the instance that may take a batch while it runs one, and is in ``idle`` twice.
+        ahead: the second place in ``idle`` of an instance that serves alone.
         passive: instances that get no batches, as in ``InstanceSet``.
         turn_is_set: whether ``turn`` will be called at the end of the loop's turn.
         outage: why no instance will be there for a while.
@@ -163,7 +163,7 @@ class Dispatcher:
         return instance.run(batch)
 
     def run_ahead(self, instance: ModelInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
-        """Hand a batch to ``ahead`` while it runs another one; returns as ``run``.
+        """Hand a batch to the instance that runs ahead while it runs another one; returns as ``run``.
 
         It counts as pending until that one is done.
         """

@@ -105,8 +105,7 @@ class InFlightRequests:
         self._slots = []
         if self._numbers:
             self._numbers = {}
-        if self._next is not None:
-            self._begin_next()
+        self._begin_next()
         if self._on_empty is not None:
             self._notify()
 
@@ -153,8 +152,7 @@ class InFlightRequests:
         self._slots = []
         if self._numbers:
             self._numbers = {}
-        if self._next is not None:
-            self._begin_next()
+        self._begin_next()
         if self._on_empty is not None:
             self._notify()
 

@@ -44,7 +44,7 @@ class ProcessWatch:
         self._evidence = evidence
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        # Taken until the end: to wait for an event takes ten times as long.
+        # Taken until the end. To wait for an event would run Python code, in which the loop has to wait.
         self._open = threading.Lock()
         self._thread: threading.Thread | None = None
         self._loop_thread = 0
@@ -164,8 +164,7 @@ class ProcessWatch:
     # In the thread
 
     def _look(self) -> None:
-        now_ns = monotonic_ns()
-        due_ns = now_ns + _SAMPLE_NS
+        due_ns = monotonic_ns() + _SAMPLE_NS
         while not self._open.acquire(timeout=max(0, due_ns - monotonic_ns()) / 1e9):
             self._looked_ns = now_ns = monotonic_ns()
             if now_ns - due_ns > LEAST_NS:

@@ -41,8 +41,8 @@ which costs the request an error and nothing else.
     u64 request, u32 schema, u16 bytes of the id, u16 reserved, then per input of the schema a place, then the id
 
 A batch may be sent while another one runs, and begins behind it. The worker responds to every request with ``RESPONSE``
-frames and ends the batch with ``DONE``. In default mode
-``RESPONSES`` (number: the batch) carries all responses at once and ends the batch as well. A response is::
+frames and ends the batch with ``DONE``. In default mode ``RESPONSES`` (number: the batch) carries all responses at once
+and ends the batch as well. A response is::
 
     u64 request, u32 schema, u32 flags, u32 bytes of the error, u32 reserved, then per output a place, then the error
 

@@ -83,7 +83,7 @@ class LoopRunner:
         inbox, executor = self._host.inbox, self._executor
         while inbox and executor is not None and (executor.decoupled or not self._tasks):
             work = inbox.popleft()
-            if self._host.is_skipped(work):
+            if self._host.release_skipped(work):
                 del work
                 continue
             batch = read_batch(self._host, *work)

@@ -8,8 +8,8 @@ from ..api.inference_request import InferenceRequest, received_request
 from ..ipc.client_file import RegionError
 from ..ipc.client_memory import Parts
 from ..ipc.errors import ErrorCode, FailedError
-from ..ipc.frame_body import aligned
-from ..ipc.frames import COLUMN_PLACES, COUNT, EXECUTE, EXECUTE_UNIFORM, IN_REGION, REQUEST, UNIFORM
+from ..ipc.execute_frame import described_requests
+from ..ipc.frames import COLUMN_PLACES, EXECUTE, EXECUTE_UNIFORM, IN_REGION, UNIFORM
 from ..ipc.schemas import Schema, Schemas
 from ..ipc.types import Place
 from .uniform_batch import NO_ID, read_uniform
@@ -83,19 +83,8 @@ def read_batch(host: RuntimeHost, kind: int, number: int, payload: bytearray, sc
 
 
 def _read_any(host: RuntimeHost, number: int, payload: bytearray, schemas: Schemas) -> WorkerBatch:
-    count, _ = COUNT.unpack_from(payload)
-    at = COUNT.size
     # Two passes: the data part begins behind the last description.
-    described = []
-    for _ in range(count):
-        request, schema_number, id_bytes, _ = REQUEST.unpack_from(payload, at)
-        schema = schemas[schema_number]
-        at += REQUEST.size
-        places = schema.places.unpack_from(payload, at)
-        at += schema.places.size
-        described.append((request, schema, places, payload[at : at + id_bytes]))
-        at += id_bytes
-    data = aligned(at)
+    described, data = described_requests(payload, schemas)
     locate = host.locate
     requests = []
     for request, schema, places, request_id in described:

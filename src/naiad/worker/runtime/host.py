@@ -33,8 +33,8 @@ class RuntimeHost(Host, Protocol):
     regions: Regions
     locate: Locate
 
-    def is_skipped(self, work: Work) -> bool:
-        """Whether a frame that was taken out of the inbox is a batch that need not run."""
+    def release_skipped(self, work: Work) -> bool:
+        """Release the memory of a frame from the inbox, if it is a batch that need not run; False if it is not."""
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop for coroutines of the model."""

@@ -11,10 +11,10 @@ from ..api.bls import read_response
 from ..api.control import PendingReply
 from ..ipc import frames as protocol
 from ..ipc.client_memory import Regions
+from ..ipc.execute_frame import segments_of
 from ..ipc.frame_body import locate
 from ..ipc.schemas import Schemas, read_schema
 from ..ipc.segments import ServerSegments
-from ..ipc.unread_batch import segments_of
 from .flow_control import PausedRequests
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Requests that end do not leave the table, so it needs a bound.
 MAX_CANCELLED = 4096
 _BATCHES = frozenset((protocol.EXECUTE_UNIFORM, protocol.EXECUTE))
-_WORK = frozenset((protocol.EXECUTE_UNIFORM, protocol.EXECUTE, protocol.INIT, protocol.FINALIZE))
+_WORK = _BATCHES | {protocol.INIT, protocol.FINALIZE}
 Work = Tuple[int, int, bytearray, Schemas]
 """Kind, number and payload of a frame for the main thread, and the schemas that were valid when it came."""
 
@@ -58,7 +58,7 @@ class Inbox:
         self.calls: dict[int, Callable[[InferenceResponse | None, bool], object]] = {}
         self.replies: dict[int, PendingReply] = {}
         self.paused = PausedRequests(look, self.cancelled.__contains__)
-        # Of batches in the inbox.
+        # The numbers of batches in the inbox that need not run.
         self._skipped: set[int] = set()
         self._channel = channel
         self._out = out
@@ -115,8 +115,8 @@ class Inbox:
         waiting = {work[1] for work in tuple(self.inbox) if work[0] in _BATCHES}
         self._skipped = (self._skipped | {number}) & waiting
 
-    def is_skipped(self, work: Work) -> bool:
-        """Whether a frame that was taken out is a batch that need not run; its memory is then released."""
+    def release_skipped(self, work: Work) -> bool:
+        """Release the memory of a frame that was taken out, if it is a batch that need not run; False if it is not."""
         kind, number, payload, schemas = work
         if number not in self._skipped or kind not in _BATCHES:
             return False

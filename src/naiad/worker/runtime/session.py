@@ -58,7 +58,7 @@ class Session:
         self.out = FrameWriter(connection, self._look, self._unexpected_outputs.look_at, self.regions)
         self._arrivals = Inbox(self.channel, self.out, self._work_arrived, self._check_ready, self.regions, self._look)
         self.inbox = self._arrivals.inbox
-        self.is_skipped = self._arrivals.is_skipped
+        self.release_skipped = self._arrivals.release_skipped
         self.locate: Locate = self._arrivals.locate
         self._main = Waiter()
         self._model: Any = None
@@ -161,7 +161,7 @@ class Session:
                 self.channel.poll()
             self._await_work()
             work = inbox.popleft()
-            if self.is_skipped(work):
+            if self.release_skipped(work):
                 del work
                 continue
             batch = read_batch(self, *work)
