@@ -69,6 +69,8 @@ _NO_SAGEMAKER = "has no effect: this version does not serve SageMaker"
 _OF_VERTEX = "Accepted for compatibility, without effect: this version does not serve Vertex AI."
 CORES_PER_FRONT_END: Final = 4
 """The cores for each front-end process with ``--frontend-processes=auto``."""
+MOST_FRONT_ENDS: Final = 4
+"""The most of them: the engine's process is busy with so many, and more make it slower (``docs/every-core.md``)."""
 _NO_VERTEX = "has no effect: this version does not serve Vertex AI"
 
 
@@ -143,7 +145,7 @@ class ServerOptions:
         PROCESSES,
         1,
         "Processes that read and answer requests of HTTP and gRPC beside the one that runs the models, all on the same "
-        "ports. 1 does both in one process. auto is one for four cores.",
+        "ports. 1 does both in one process. auto is one for four cores, 4 at most.",
     )
 
     log_verbose: int = declare(
@@ -788,7 +790,8 @@ class ServerOptions:
     @property
     def frontend_count(self) -> int:
         """How many processes read requests; 1 for the process that runs the models."""
-        return self.frontend_processes or max(1, len(server_cores()) // CORES_PER_FRONT_END)
+        found = min(MOST_FRONT_ENDS, len(server_cores()) // CORES_PER_FRONT_END)
+        return self.frontend_processes or max(1, found)
 
     def wanted_models(self, known: Collection[str]) -> set[str]:
         """The names of the models to load at the start, given the ``known`` ones; unknown names may be among them.
