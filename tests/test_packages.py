@@ -50,7 +50,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "backend_api": ("config.spec", "processes", "request", "tensor"),
     "execution.model_directory": ("config.spec", "request", "tensor"),
     "execution.batching": ("config", "request", "scheduling.batcher", "shared_memory", "tensor", "worker.ipc"),
-    "execution.instances": ("backend_api", "config.spec", "execution.batching", "request", "tensor", "worker.ipc"),
+    "execution.instances": (
+        *("backend_api", "config.spec", "execution.batching", "gpus.lost", "request", "tensor", "worker.ipc"),
+        "worker.runtime.lost_gpu",
+    ),
     "execution.worker": (
         *("backend_api", "config", "eventloop", "execution.batching", "execution.instances"),
         *("execution.model_directory", "execution.worker.codec", "request", "scheduling.flow_control"),
@@ -59,8 +62,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "execution.worker.codec": ("config.spec", "execution.batching", "request", "shared_memory", "tensor", "worker.ipc"),
     "execution.model": (
         *("backend_api", "cache", "config", "eventloop", "execution.batching", "execution.instances"),
-        *("execution.model_directory", "execution.worker", "request", "scheduling", "shared_memory", "telemetry"),
-        *("tensor", "worker.ipc"),
+        *("execution.model_directory", "execution.worker", "gpus.lost", "request", "scheduling", "shared_memory"),
+        *("telemetry", "tensor", "worker.ipc"),
     ),
     # Its model passes on to ``LoadedModel`` what any model is made of: a backend, and the models that it can call.
     "execution.sequence": (
@@ -94,8 +97,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "backends.environments": ("backends.shared", "execution.worker", "processes"),
     "backends.out_of_process": (
         *("backend_api", "backends.environments", "backends.registry", "backends.shared", "config"),
-        *("execution.batching", "execution.instances", "execution.worker", "processes", "request", "tensor"),
-        *("worker.ipc", "worker.runtime"),
+        *("execution.batching", "execution.instances", "execution.worker", "gpus.lost", "processes", "request"),
+        *("tensor", "worker.ipc", "worker.runtime"),
     ),
     "repository.local": ("backends.registry", "config"),
     "repository.remote": ("config", "options", "repository.local", "repository.remote"),
@@ -133,7 +136,15 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "lifecycle": ("config", "lifecycle", "options", "repository", "telemetry.metrics"),
     "engine": (
-        *("config", "execution.model", "execution.model_directory", "lifecycle", "repository.local", "request"),
+        *(
+            "config",
+            "execution.model",
+            "execution.model_directory",
+            "gpus.lost",
+            "lifecycle",
+            "repository.local",
+            "request",
+        ),
         *("scheduling.admission", "shared_memory", "telemetry", "tensor"),
     ),
     "frontends.net": (),

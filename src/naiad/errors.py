@@ -168,6 +168,12 @@ class BackendError(InternalError):
     reason = "BACKEND"
 
 
+class GpuLostError(UnavailableError):
+    """A kernel has failed, and the process can use the GPU no more until it is restarted."""
+
+    reason = "BACKEND"
+
+
 class ModelLoadError(InvalidArgumentError):
     """A model version cannot be loaded."""
 

@@ -54,6 +54,8 @@ def test_no_model_is_loaded_onto_a_gpu_that_is_too_full(libraries: Path) -> None
 
 
 def test_a_limit_without_the_driver_s_library(tmp_path: Path) -> None:
+    if Path("/proc/driver/nvidia").exists():
+        pytest.skip("this machine has the library")
     pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
     said = asked(ROOM % "0", write_driver(tmp_path / "driver"))
     assert said.startswith(

@@ -36,7 +36,16 @@ int cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = 1000000; return 0; }
 int cuDeviceGetAttribute(int *value, int which, int device) {
     *value = which == 75 ? major[device] : which == 76 ? minor[device] : 0; return 0; }
-int cuGetErrorString(int code, const char **text) { *text = "the driver is broken"; return 0; }
+static int lost;
+int cuLaunchKernel(void) { lost = 710; return 0; }
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) { *active = !device; return 0; }
+int cuDevicePrimaryCtxRetain(void **context, int device) { return 0; }
+int cuDevicePrimaryCtxRelease_v2(int device) { return 0; }
+int cuCtxPushCurrent_v2(void *context) { return 0; }
+int cuCtxPopCurrent_v2(void **context) { return 0; }
+int cuMemGetInfo_v2(size_t *free, size_t *total) { return lost; }
+int cuGetErrorString(int code, const char **text) {
+    *text = code == 710 ? "device-side assert triggered" : "the driver is broken"; return 0; }
 """
 
 # Device 1 reports its memory alone. NVML counts it first: it knows no CUDA_VISIBLE_DEVICES and no order of the driver.
@@ -68,7 +77,8 @@ int nvmlDeviceGetMemoryInfo(void *device, memory *found) {
 def write_driver(folder: Path) -> Path:
     """Put the driver's library into a folder for ``LD_LIBRARY_PATH``: GPU 0 has the capability 9.0, GPU 1 has 6.1.
 
-    With ``DRIVER_FAILS`` in the environment it fails with that number.
+    With ``DRIVER_FAILS`` in the environment it fails with that number. The process uses GPU 0, and has lost it once it
+    has called ``cuLaunchKernel``, which takes no arguments here.
     """
     return _compiled(folder, "libcuda.so.1", _DRIVER)
 

@@ -8,7 +8,7 @@ from typing import Final
 from naiad.gpus.driver import gpus
 
 TOLERANCE: Final = 1e-3
-"""How far a GPU may differ from the processor: it sums in another order, and rounds to TF32 unless that is off."""
+"""How far a GPU may differ from the processor: it sums in another order."""
 TOLERANCE_REASON: Final = "the results are compared with those of the processor"
 
 

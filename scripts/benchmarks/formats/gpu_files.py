@@ -1,7 +1,7 @@
 """The networks on a GPU: ONNX Runtime with CUDA, TensorRT and torch, each in single and half precision.
 
 Inputs and outputs are those of single precision in all of them: a half one converts inside the network, so that clients
-send the same. Nothing of this file ran on a GPU yet.
+send the same. TensorRT was never run.
 """
 
 from __future__ import annotations

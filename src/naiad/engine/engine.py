@@ -15,6 +15,7 @@ from naiad.engine.traffic_control import RouteControl
 from naiad.errors import InvalidArgumentError, NaiadError, NotFoundError, UnavailableError, UnsupportedError
 from naiad.execution.model.interface import LoadedVersion, ServingModel
 from naiad.execution.model_directory import CalledInput, Checked
+from naiad.gpus.lost import lost_gpus
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.memory.load_on_demand import ModelNotLoadedError, Waiting
 from naiad.lifecycle.memory.measure import DEVICE
@@ -351,8 +352,8 @@ class Engine:
     # Health
 
     def is_live(self) -> bool:
-        """Whether the server has started to serve and does not shut down."""
-        return not self.exiting and not self.failure
+        """Whether the server has started to serve, does not shut down, and needs no restart."""
+        return not self.exiting and not self.failure and not lost_gpus.problem
 
     def is_ready(self) -> bool:
         """Whether requests can be served: with strict readiness, by every model of the repositories."""
@@ -364,7 +365,7 @@ class Engine:
     def not_ready(self) -> list[str]:
         """Each model or version that is not ready, as ``name[:version]: reason``."""
         models = self.loaded_models()
-        failure = [self.failure] if self.failure else []
+        failure = [problem for problem in (self.failure, lost_gpus.problem) if problem]
         return failure + self.not_loaded() + [f"{m.name}:{m.version}: {m.problem}" for m in models if m.problem]
 
     def not_loaded(self) -> list[str]:

@@ -19,6 +19,7 @@ from naiad.backends.out_of_process.load_command import LoadCommand, unpack
 from naiad.config.spec import ModelSpec
 from naiad.errors import InternalError, ModelLoadError, NaiadError
 from naiad.execution.instances.runner import close_instance, run_once
+from naiad.gpus.lost import lost_gpus
 from naiad.processes.freed_memory import return_freed_memory
 from naiad.worker.ipc.errors import ServerGoneError
 from naiad.worker.ipc.frames import CONFIG, EXECUTE, FAILED, INIT, LOG, OPEN, READY
@@ -110,6 +111,9 @@ class FrameworkSession:
         batch = read_whole(payload, schemas, self._arrivals.locate, spec)
         run_once(instance, batch, spec)
         self._out.send_results(number, batch, spec)
+        if lost_gpus.problem:
+            # Sent before, and nothing that still runs in this process can end well. The server starts another.
+            os._exit(1)
 
     # Loading
 

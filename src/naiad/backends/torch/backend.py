@@ -14,6 +14,7 @@ from naiad.backend_api.backend import Backend, BackendContext, Instance, threads
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.backends.torch.archive import FileKind, kind_of
 from naiad.backends.torch.compile_cache import keep_inductor_files
+from naiad.backends.torch.on_device import release_gpu_memory
 from naiad.errors import BackendError, ModelLoadError, first_line
 
 if TYPE_CHECKING:
@@ -93,9 +94,11 @@ class PyTorchBackend(Backend):
         return instance
 
     def close(self) -> None:
-        """Release what the instances shared."""
+        """Release what the instances shared, and the memory of the GPUs that torch would keep for later models."""
         if self._model is not None:
             self._model.close()
+        if self._spec is not None and any(_is_on_gpu(group) for group in self._spec.instance_groups):
+            release_gpu_memory()
 
     def _made(self, platform: str) -> TorchModel:
         if self._model is None:
@@ -143,6 +146,10 @@ def _device(group: InstanceGroupSpec, index: int) -> str | None:
         return None
     gpu = group.gpu(index)
     return "cpu" if gpu is None else f"cuda:{gpu}"
+
+
+def _is_on_gpu(group: InstanceGroupSpec) -> bool:
+    return (_device(group, 0) or "cuda").startswith("cuda")
 
 
 def _check_devices(spec: ModelSpec) -> None:

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import threading
+import warnings
 import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,11 +48,19 @@ class ExportedProgram:
     mutates: bool
     uncompilable: str
 
-    def runner(self) -> Callable[[list[Any]], Sequence[Any]]:
-        """A function from the list of input tensors to the list of returned values."""
+    def runner(self, model: str, device: str | None) -> Callable[[list[Any]], Sequence[Any]]:
+        """A function from the list of input tensors to the list of returned values.
+
+        ``device`` is where the program goes, and where its inputs are; None leaves it where it was exported.
+
+        Raises:
+            ModelLoadError: it cannot be moved there.
+        """
         import torch.utils._pytree as pytree
 
         structure, module = self.program.call_spec.in_spec, self.module
+        if is_elsewhere(self.program, device):
+            module = moved(model, self.program, device).module()
         arguments = _arguments(self.program)
         tree_unflatten, tree_leaves = pytree.tree_unflatten, pytree.tree_leaves
 
@@ -74,6 +83,8 @@ def load_exported(model: str, path: Path) -> ExportedProgram:
     import torch
 
     check_file(model, path)
+    # torch 2.11 says so of every archive, and nobody could do anything about it.
+    warnings.filterwarnings("ignore", message="The given buffer is not writable", category=UserWarning)
     written_by = _inspect(model, path)
     warned: list[BaseException] = []
     try:
@@ -87,6 +98,37 @@ def load_exported(model: str, path: Path) -> ExportedProgram:
             f"{_problem(cause, torch.__version__, written_by)}"
         ) from error
     return _described(program, module)
+
+
+def is_elsewhere(program: Any, device: str | None) -> bool:
+    """Whether a program has tensors on another device, or makes them there; never for None."""
+    import torch
+
+    if device is None:
+        return False
+    wanted = torch.device(device)
+    held = [*program.state_dict.values(), *program.constants.values()]
+    held += [node.meta.get("val") for node in program.graph.nodes]
+    return any(isinstance(value, torch.Tensor) and value.device != wanted for value in held)
+
+
+def moved(model: str, program: Any, device: str | None) -> Any:
+    """The program itself, with its weights, its constants and the tensors that it makes moved to ``device``.
+
+    Raises:
+        ModelLoadError: this version of torch cannot, or the program does not allow it.
+    """
+    import torch
+
+    try:
+        from torch.export.passes import move_to_device_pass
+
+        return move_to_device_pass(program, device)
+    except Exception as error:
+        raise ModelLoadError(
+            f"model '{model}': torch {torch.__version__} cannot move the program to {device}: {first_line(error)}; "
+            f"export the model on that device, or write kind: KIND_CPU"
+        ) from error
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from naiad.backend_api.backend import Arrays, Instance
+from naiad.backends.torch.instance import not_an_array
 from naiad.backends.torch.on_device import dlpack_device, joined, resident_tensor, synchronise, to_device
 from naiad.backends.torch.tensors import to_array, to_tensor
 from naiad.errors import BackendError, InvalidArgumentError, first_line
@@ -121,7 +122,7 @@ class FlatInstance(Instance):
         try:
             array = to_array(self._torch, returned[place], self._plan.copies_outputs)
         except (TypeError, RuntimeError) as error:
-            raise BackendError(f"torch: output '{name}' ({returned[place].dtype}) is no array: {error}") from error
+            raise not_an_array(f"output '{name}' ({returned[place].dtype})", error) from error
         return array.reshape(1) if name in self._plan.scalars and array.ndim == 0 else array
 
     def _failure(self, error: Exception, inputs: Arrays) -> Exception:

@@ -12,7 +12,7 @@ from naiad.backends.shared.parameters import ParameterReader
 from naiad.backends.shared.signature import ModelTensor, check_signature
 from naiad.backends.torch.aoti import load_package, load_runner, package_signature, shape_guard
 from naiad.backends.torch.archive import FileKind, check_file, ends_on_bad_index, kind_of
-from naiad.backends.torch.compile_cache import compiled_from, compiler
+from naiad.backends.torch.compile_cache import PROCESSOR, compiled_from, compiler
 from naiad.backends.torch.exported import ExportedProgram, load_exported
 from naiad.backends.torch.flat_instance import FlatInstance, FlatPlan
 from naiad.backends.torch.flat_signature import FlatSignature, FlatTensor, bind_flat
@@ -80,7 +80,7 @@ class FlatModel(TorchModel):
         check_signature(spec, _declared(inputs, spec.inputs), _declared(outputs, spec.outputs))
         self._loaded.share = reader.boolean("ENABLE_WEIGHT_SHARING", False)
         self._runs_at_once = max(1, spec.instance_count) if self._loaded.share else 1
-        self._choose_code(reader, device)
+        self._choose_code(spec, reader, device)
         self._plan = self._planned(spec, inputs, outputs, reader.boolean("INFERENCE_MODE", True))
         self._spec = spec
         self._loaded.first(device)
@@ -126,20 +126,31 @@ class FlatModel(TorchModel):
             self._guard = self._exported.guard
         return self._signature
 
-    def _choose_code(self, reader: ParameterReader, device: str | None) -> None:
+    def _choose_code(self, spec: ModelSpec, reader: ParameterReader, device: str | None) -> None:
         """Whether an archive runs compiled or as it is, and why."""
-        if self._exported is None or not reader.boolean("COMPILE", True):
+        target = PROCESSOR if device is None else device
+        # A GPU runs most operators for longer than it takes to begin them, and compilation takes most of a minute.
+        if self._exported is None or not reader.boolean("COMPILE", target == PROCESSOR):
             return
         reason = self._exported.uncompilable
         if not reason and compiler() is None:
             reason = "there is no C++ compiler; install one (apt-get install g++) to make it faster"
+        if not reason and len({group.kind for group in spec.instance_groups}) > 1:
+            reason = "its instance groups are of several kinds, and code is compiled for one of them"
         if reason:
             model, name = self._context.model, self._context.model_path.name
             log.warning("model '%s': %s runs as it is, not compiled: %s", model, name, reason)
             return
         kept = self._context.backend_config.get(CACHE_SETTING)
         cache = Path(kept).expanduser() if kept else cache_folder("compiled")
-        self._package = compiled_from(self._context.model, self._context.model_path, cache)
+        try:
+            self._package = compiled_from(self._context.model, self._context.model_path, cache, target)
+        except ModelLoadError as error:
+            if target == PROCESSOR:
+                raise
+            # Code for GPUs needs the headers of CUDA as well, which the packages of torch do not bring.
+            log.warning("%s; it runs as it is, not compiled", error)
+            return
         # The package has the weights as well.
         self._exported, self._unused = replace(self._exported, program=None, module=None), None
 
@@ -148,7 +159,8 @@ class FlatModel(TorchModel):
             return load_runner(self._context.model, self._package, device, self._runs_at_once)
         # One that no other instance runs, since runs may change its buffers.
         exported, self._unused = self._unused, None
-        return (exported or load_exported(self._context.model, self._context.model_path)).runner()
+        model = self._context.model
+        return (exported or load_exported(model, self._context.model_path)).runner(model, device)
 
     def _planned(
         self, spec: ModelSpec, inputs: Mapping[str, FlatTensor], outputs: Mapping[str, FlatTensor], inference: bool

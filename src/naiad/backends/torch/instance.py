@@ -11,7 +11,7 @@ from naiad.backends.shared.bytes_io import decode_list, encode_list
 from naiad.backends.torch.on_device import dlpack_device, joined, resident_tensor, synchronise, to_device
 from naiad.backends.torch.session import MemoryEffects, failure_text
 from naiad.backends.torch.tensors import to_array, to_tensor
-from naiad.errors import BackendError
+from naiad.errors import BackendError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -168,9 +168,7 @@ class TorchInstance(Instance):
         try:
             return to_array(self._torch, value, self._plan.effects.returns_state)
         except (TypeError, RuntimeError) as error:
-            raise BackendError(
-                f"torch: output '{name}' ({value.dtype}, {value.layout}) is no array: {error}"
-            ) from error
+            raise not_an_array(f"output '{name}' ({value.dtype}, {value.layout})", error) from error
 
     def _keep(self, name: str, value: Any) -> DeviceTensor | np.ndarray[Any, Any]:
         """An output that stays on the device, where it is there."""
@@ -183,6 +181,12 @@ class TorchInstance(Instance):
             raise BackendError(f"torch: output '{name}' is {type(value).__name__}, expected a list of strings")
         array = encode_list(value)
         return array.reshape(-1, 1) if self._plan.rows else array
+
+
+def not_an_array(output: str, error: Exception) -> BackendError:
+    """The error for an output that cannot be made an array, or whose run fails only now, when it is waited for."""
+    text = first_line(error)
+    return BackendError(f"torch: {text}" if text.startswith("CUDA error") else f"torch: {output} is no array: {text}")
 
 
 def _by_key(returned: dict[str, Any], name: str) -> Any:

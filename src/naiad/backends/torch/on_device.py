@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -49,6 +51,18 @@ def synchronise(torch: Any, device: str | None) -> None:
     """Wait until the outputs of this thread's runs are complete: another framework's stream does not wait for them."""
     if device is not None and device.startswith("cuda"):
         torch.cuda.current_stream(device).synchronize()
+
+
+def release_gpu_memory() -> None:
+    """Give the memory of GPUs that no tensor has back to the driver; torch keeps it for later tensors otherwise."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        # Modules are reference cycles: the memory of those that were released is taken until they are collected.
+        gc.collect()
+        # Fails where the process has lost its GPU, and then there is nothing to give back.
+        with contextlib.suppress(RuntimeError):
+            torch.cuda.empty_cache()
 
 
 def _taken(torch: Any, tensor: DeviceTensor) -> Any:

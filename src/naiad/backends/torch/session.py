@@ -81,6 +81,9 @@ def _problem(path: Path, error: Exception) -> str:
     import torch
 
     text = _ENFORCED.sub("", str(error))
+    if text.startswith("CUDA error"):
+        # Of the GPU, not of the file.
+        return first_line(error)
     if version := _NEWER.search(text):
         return (
             f"it has version {version[1]} of the format, and torch {torch.__version__} reads up to {version[2]}; "

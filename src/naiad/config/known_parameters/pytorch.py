@@ -5,7 +5,10 @@ from __future__ import annotations
 from naiad.config.known_parameters.parameter import GPU, KnownParameter
 
 PARAMETERS = (
-    KnownParameter("COMPILE", "whether model.pt2 is compiled with AOTInductor, or model.py with torch.compile"),
+    KnownParameter(
+        "COMPILE",
+        "whether model.pt2 is compiled with AOTInductor, on a processor by default, or model.py with torch.compile",
+    ),
     KnownParameter("TORCH_COMPILE_OPTIONAL_PARAMETERS", "arguments of torch.compile for model.py, as JSON"),
     KnownParameter("MODEL_CLASS", "the class in model.py that is served, where it has several"),
     KnownParameter("INTRA_OP_THREAD_COUNT", "threads of one operator; 0 divides the cores among the instances"),

@@ -82,14 +82,14 @@ def compile_package(parent: str, samples: str, signature: dict[str, Any], file: 
     It is compiled as the server compiles an archive, and kept where the server looks. ``torch-export``, which is
     measured as it is served, is then not compiled a second time.
     """
-    from naiad.backends.torch.compile_cache import keep
+    from naiad.backends.torch.compile_cache import PROCESSOR, keep
     from naiad.backends.torch.compile_main import compile_archive
     from naiad.cache_folder import cache_folder
 
     # Read when torch is imported.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path("inductor").resolve())
     try:
-        compile_archive(parent, file)
+        compile_archive(parent, file, PROCESSOR)
     finally:
         shutil.rmtree("inductor", ignore_errors=True)
     with contextlib.suppress(OSError):

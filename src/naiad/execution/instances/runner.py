@@ -10,12 +10,14 @@ from time import monotonic_ns
 from naiad.backend_api.backend import Instance
 from naiad.backend_api.request_batch import RequestBatchInstance
 from naiad.config.spec import ModelSpec
-from naiad.errors import BackendError, ModelLoadError, NaiadError
+from naiad.errors import BackendError, GpuLostError, ModelLoadError, NaiadError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.gather import check_results, gather
 from naiad.execution.batching.ragged import assemble, take_apart
 from naiad.execution.batching.shm_gather import gather_from_regions, place_results
 from naiad.execution.instances.on_device import execute_on_device, gather_on_device
+from naiad.gpus.lost import lost_gpus
+from naiad.worker.runtime.lost_gpu import lost_gpu
 
 logger = logging.getLogger("naiad")
 
@@ -29,7 +31,9 @@ def failed_to_start(name: str, error: BaseException) -> ModelLoadError:
 
 
 def run_failed(model: str, error: BaseException) -> NaiadError:
-    """The error for the requests of a run that raised: errors of the server stay as they are."""
+    """The error for the requests of a run that raised: errors of the server stay as they are, unless a GPU was lost."""
+    if lost := lost_gpu(error):
+        return lost_gpus.note(model, lost)
     if isinstance(error, NaiadError):
         return error
     return BackendError(f"model '{model}' failed: {type(error).__name__}: {error}")
@@ -68,7 +72,9 @@ def run_batch(instance: Instance, batch: Batch, spec: ModelSpec, places: bool = 
 
 def may_split(batch: Batch, spec: ModelSpec) -> bool:
     """Whether a batch that has run is to be run again in parts."""
-    return batch.error is not None and len(batch.requests) > 1 and spec.splits_failed and batch.splits
+    if batch.error is None or isinstance(batch.error, GpuLostError):
+        return False
+    return len(batch.requests) > 1 and spec.splits_failed and batch.splits
 
 
 def halves(batch: Batch) -> list[Batch]:
@@ -112,7 +118,7 @@ def run_once(instance: Instance, batch: Batch, spec: ModelSpec, places: bool = F
         if in_regions and places:
             place_results(batch, batch.results)
     except NaiadError as error:
-        batch.fail(error)
+        batch.fail(run_failed(spec.name, error))
     except BaseException as error:
         # Whatever a model raises, SystemExit included, ends its batch and nothing else.
         batch.error = run_failed(spec.name, error)

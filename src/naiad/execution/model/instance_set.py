@@ -29,6 +29,7 @@ from naiad.execution.worker.events import WorkerEventSink
 from naiad.execution.worker.framework_instance import FrameworkInstance, FrameworkSpec
 from naiad.execution.worker.instance import ProcessInstance
 from naiad.execution.worker.warmup import RestartWarmup, WarmProcess
+from naiad.gpus.lost import lost_gpus
 from naiad.request import Array
 from naiad.telemetry.metrics.custom import CustomMetrics
 
@@ -181,7 +182,12 @@ class InstanceSet:
     def problem(self) -> str:
         """Why instances cannot work, "" when all can."""
         found = [f"{i.name}: {i.problem}" if i.problem else i.not_ready for i in self.all if i not in self._leaving]
+        if lost_gpus.problem and any(self._is_on_gpu_here(instance) for instance in self.all):
+            found.append(lost_gpus.problem)
         return "; ".join(filter(None, found))
+
+    def _is_on_gpu_here(self, instance: ModelInstance) -> bool:
+        return not instance.is_worker and self._places[instance].group.kind == "KIND_GPU"
 
     # Others in their place
 

@@ -1,4 +1,4 @@
-"""Memory of a CUDA device that a server may open. This has not run on a device yet."""
+"""Memory of a CUDA device that a server may open."""
 
 from __future__ import annotations
 

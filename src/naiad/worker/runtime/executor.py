@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from typing import TYPE_CHECKING, Any
 
 from ..api.inference_request import InferenceRequest
@@ -10,6 +11,7 @@ from ..api.inference_response import InferenceResponse
 from ..ipc.errors import FailedError, TritonError
 from ..ipc.frames import DONE, FLAG_FINAL, FLAG_RESCHEDULE
 from .batch import WorkerBatch
+from .lost_gpu import lost_gpu
 from .results import WrongResultError, call_model, failure_text, is_rescheduled, responses_to
 from .uniform_batch import AddressedResponse
 from .writer import error_frame, json_frame
@@ -55,7 +57,7 @@ class Executor:
         # SystemExit as well: a model that exits fails its batch, and the process serves on.
         except BaseException as error:
             if self._may_split(batch):
-                self._run_singly(batch)
+                self._run_singly(batch, error)
             else:
                 self._fail(batch, error)
 
@@ -75,7 +77,7 @@ class Executor:
             raise
         except BaseException as error:
             if self._may_split(batch):
-                await self._run_singly_async(batch)
+                await self._run_singly_async(batch, error)
             else:
                 self._fail(batch, error)
 
@@ -87,7 +89,7 @@ class Executor:
             return False
         return all(r._sender is None and not is_rescheduled(r) for r in batch.requests)
 
-    def _run_singly(self, batch: WorkerBatch) -> None:
+    def _run_singly(self, batch: WorkerBatch, failure: BaseException) -> None:
         responses: list[AddressedResponse] = []
         for request in batch.requests:
             try:
@@ -101,8 +103,9 @@ class Executor:
             except BaseException as error:
                 self._add_failed(responses, request, error)
         self._respond_singly(batch, responses)
+        self._leave_if_gpu_lost(failure)
 
-    async def _run_singly_async(self, batch: WorkerBatch) -> None:
+    async def _run_singly_async(self, batch: WorkerBatch, failure: BaseException) -> None:
         responses: list[AddressedResponse] = []
         for request in batch.requests:
             try:
@@ -113,6 +116,7 @@ class Executor:
             except BaseException as error:
                 self._add_failed(responses, request, error)
         self._respond_singly(batch, responses)
+        self._leave_if_gpu_lost(failure)
 
     def _add_failed(self, responses: list[AddressedResponse], request: InferenceRequest, error: BaseException) -> None:
         # A closed sender has sent the final response already.
@@ -201,3 +205,10 @@ class Executor:
         if not batch.ended:
             self._end(batch, message)
         batch.forget()
+        self._leave_if_gpu_lost(error)
+
+    def _leave_if_gpu_lost(self, error: BaseException) -> None:
+        """End the process, whose responses are sent, where it has lost a GPU: the server starts another."""
+        if lost := lost_gpu(error):
+            self._host.log("ERROR", f"{lost} is lost to model instance '{self._host.instance}', whose process ends")
+            os._exit(1)

@@ -1,0 +1,40 @@
+"""The GPU that this process has lost, for its health: only a restart of the process brings it back."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Final
+
+from naiad.errors import GpuLostError
+
+logger = logging.getLogger("naiad")
+
+
+class LostGpus:
+    """The loss of a GPU. The threads of instances note it, and the event loop reads it.
+
+    Attributes:
+        problem: which GPU was lost, and why; "" for none.
+    """
+
+    def __init__(self) -> None:
+        self.problem = ""
+
+    def note(self, model: str, lost: str) -> GpuLostError:
+        """Note the loss of a GPU, which is logged once; the error for the requests of ``model``."""
+        if not self.problem:
+            self.problem = f"{lost} is lost to this process, which needs a restart"
+            logger.error(
+                "%s is lost to process %d, which needs a restart: a run of model '%s' failed there, or one before it "
+                "on the same GPU. An index beyond a table does that, for example",
+                *(lost, os.getpid(), model),
+            )
+        return GpuLostError(
+            f"model '{model}' failed: {lost} is lost to its process, which needs a restart; an index beyond a table "
+            "does that, for example"
+        )
+
+
+lost_gpus: Final = LostGpus()
+"""Of this process."""
