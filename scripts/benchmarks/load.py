@@ -71,14 +71,23 @@ def generator() -> str:
     return "wrk" if shutil.which("wrk") else "naiad perf"
 
 
-def measure(server: Server, request: Request, connections: int, seconds: int, work: Path, *, pin: bool = True) -> Load:
-    """Repeat ``request`` over ``connections`` connections for ``seconds``.
+def measure(
+    server: Server,
+    request: Request,
+    connections: int,
+    seconds: int,
+    work: Path,
+    *,
+    pin: bool = True,
+    threads: int = 1,
+) -> Load:
+    """Repeat ``request`` over ``connections`` connections for ``seconds``; ``threads`` are those of ``wrk``.
 
     Raises:
         CaseError: an answer was not a success, a connection failed, or nothing was answered.
     """
     if shutil.which("wrk"):
-        command = _wrk(server, request, connections, seconds, work)
+        command = _wrk(server, request, connections, seconds, work, threads)
     else:
         command = _naiad(server, request, connections, seconds, work)
     command = machine.on_core(command, machine.client_core() if pin else None)
@@ -138,14 +147,15 @@ def compare(
     return alternate(settings.rounds, measures)
 
 
-def _wrk(server: Server, request: Request, connections: int, seconds: int, work: Path) -> list[str]:
+def _wrk(server: Server, request: Request, connections: int, seconds: int, work: Path, threads: int) -> list[str]:
     stem = work / f"request-{hashlib.sha256(request.wire()).hexdigest()[:16]}"
     body, script = stem.with_suffix(".body"), stem.with_suffix(".lua")
     headers = "\n".join(f'wrk.headers["{name}"] = "{value}"' for name, value in request.headers.items())
     body.write_bytes(request.body)
     script.write_text(WRK_SCRIPT.format(body=body, method=request.method, headers=headers, mark=MARK))
     address = f"http://127.0.0.1:{server.port}{request.path}"
-    return ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", str(script), address]
+    spread = [f"-t{threads}", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s"]
+    return ["wrk", *spread, "-s", str(script), address]
 
 
 def _naiad(server: Server, request: Request, connections: int, seconds: int, work: Path) -> list[str]:
