@@ -12,7 +12,8 @@ from support.config_texts import parameter
 
 NAME = "rowdy"
 WAYS = ("process", pytest.param("shared", marks=pytest.mark.slow))
-# What it does is told by the first number of its input.
+# What it does is told by the first number of its input. From 1000 on it notes that it has begun, in its own folder, and
+# waits for the file "go" there.
 SOURCE = """
 import ctypes, logging, os, signal, sys, time
 import numpy as np
@@ -26,6 +27,11 @@ class RowdyInstance(Instance):
     def execute(self, inputs, outputs):
         x = inputs["x"]
         for what in x[:, :1].ravel().tolist():
+            if what >= 1000:
+                folder = os.path.dirname(__file__)
+                open(f"{folder}/begun-{int(what)}", "w").close()
+                while not os.path.exists(f"{folder}/go"):
+                    time.sleep(0.001)
             if what == 101:
                 ctypes.string_at(0)
             if what == 102:

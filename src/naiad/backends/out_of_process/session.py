@@ -56,7 +56,12 @@ class FrameworkSession:
         """Serve until the server ends this session, or is gone; the exit code."""
         try:
             while True:
-                kind, number, payload, schemas = self._next()
+                work = self._next()
+                if self._arrivals.release_skipped(work):
+                    del work
+                    continue
+                kind, number, payload, schemas = work
+                del work
                 if kind == EXECUTE:
                     self._execute(number, payload, schemas)
                 elif kind != INIT:
@@ -90,6 +95,9 @@ class FrameworkSession:
         self._channel.poll()
 
     def _next(self) -> Work:
+        if self._inbox:
+            # What has waited here may have been given up meanwhile.
+            self._channel.poll()
         self._channel.wait_until(self._has_work, self._main)
         return self._inbox.popleft()
 

@@ -21,12 +21,13 @@ from naiad.execution.batching.response import Response
 from naiad.execution.instances.runner import halves, may_split, split
 from naiad.execution.worker.codec.client_memory import OutgoingFrame
 from naiad.execution.worker.codec.gathered import write_gathered
+from naiad.execution.worker.codec.writer import frame
 from naiad.execution.worker.events import WorkerEventSink
 from naiad.execution.worker.instance import FrameHandler, ProcessInstance
 from naiad.execution.worker.process import WorkerProcess
 from naiad.request import Array
 from naiad.tensor.packed_bytes import with_unpacked
-from naiad.worker.ipc.frames import RESPONSES
+from naiad.worker.ipc.frames import RESPONSES, SKIP
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,6 @@ class FrameworkInstance(ProcessInstance):
     """Runs batches one after another in a framework's process."""
 
     sends_requests = False
-    # Parts of a split batch are in flight together, and nothing else beside them.
-    runs_ahead = False
 
     def __init__(
         self,
@@ -58,8 +57,10 @@ class FrameworkInstance(ProcessInstance):
         super().__init__(name, spec, worker, events, loop)
         self._framework_spec = worker
         self._written = as_backend_sees(spec)
-        # In flight: one batch, or the single requests of a batch that failed.
+        # In flight: one batch, or the parts of a batch that failed.
         self._sent: dict[int, Batch] = {}
+        # What waits in the worker behind the batch in flight, with its number.
+        self._ahead: tuple[int, Batch] | None = None
         self._done_batches: list[Batch] = []
 
     def _open(self) -> WorkerProcess:
@@ -72,6 +73,28 @@ class FrameworkInstance(ProcessInstance):
 
         Returns the batch at once, with its error, when that is not possible.
         """
+        return self._hand_over(batch, self._begin)
+
+    def run_ahead(self, batch: Batch) -> list[Batch] | None:
+        return self._hand_over(batch, self._wait_behind)
+
+    def drop(self, batch: Batch) -> bool:
+        if self._ahead is None or self._ahead[1] is not batch:
+            return False
+        # If it has just begun, its responses are of no batch that is known here.
+        self._send(frame(SKIP, self._ahead[0]))
+        self._ahead = None
+        return True
+
+    def _begin(self, number: int, batch: Batch) -> None:
+        # Here and not in ``_requests`` alone: parts of a split batch are in flight together.
+        self._sent[number] = batch
+        self._requests.begin_whole(number, batch)
+
+    def _wait_behind(self, number: int, batch: Batch) -> None:
+        self._ahead = number, batch
+
+    def _hand_over(self, batch: Batch, register: Callable[[int, Batch], None]) -> list[Batch] | None:
         batch.start_ns = monotonic_ns()
         number = self._last_number = self._last_number + 1
         frames: list[OutgoingFrame] = []
@@ -85,9 +108,7 @@ class FrameworkInstance(ProcessInstance):
             if isinstance(error, NaiadError) and len(batch.requests) > 1 and batch.splits:
                 return self._run_singly(batch)
             return self._refuse(batch, error)
-        # Here and not in ``_requests`` alone: parts of a split batch are in flight together.
-        self._sent[number] = batch
-        self._requests.begin_whole(number, batch)
+        register(number, batch)
         self._release_segments()
         self._send_all(frames)
         batch.input_ns = monotonic_ns()
@@ -126,9 +147,18 @@ class FrameworkInstance(ProcessInstance):
                 self._done_batches += self.run(part) or ()
         # Parts of a split batch are reported together, when the last of them has run.
         if not self._sent:
-            self._requests.end_whole()
+            self._end_whole(batch.end_ns)
             done, self._done_batches = self._done_batches, []
             self.events.framework_finished(self, done, True)
+
+    def _end_whole(self, at_ns: int) -> None:
+        """Note that the worker is done with a batch, and has begun with the one behind it, if there is one."""
+        if self._ahead is None:
+            self._requests.end_whole()
+            return
+        (number, batch), self._ahead = self._ahead, None
+        self._begin(number, batch)
+        batch.start_ns = batch.input_ns = at_ns
 
     def _take_apart(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
         try:
@@ -137,6 +167,9 @@ class FrameworkInstance(ProcessInstance):
             batch.fail(error)
 
     # Life and death
+
+    def _forget_next(self) -> None:
+        self._ahead = None
 
     def _fail_open(self, error: NaiadError, late: Batch | None, overtime: NaiadError) -> None:
         super()._fail_open(error, late, overtime)

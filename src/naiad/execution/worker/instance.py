@@ -602,14 +602,17 @@ class ProcessInstance(ModelInstance):
             self._verdict = self._verdict or channel.problem
         self._process = None
         self.problem = self._verdict or "its connection is closed"
-        # It never began, and goes back to the queue.
-        self._requests.drop_next()
+        self._forget_next()
         self.events.worker_died(self)
         # Nearly always it has ended, or does within a moment; otherwise a thread waits for it.
         if process.has_ended():
             self._reap(process, process.exit_reason())
             return
         self._supervisor.end(process)
+
+    def _forget_next(self) -> None:
+        """Forget the batch that waits behind the running one: it never began, and goes back to the queue."""
+        self._requests.drop_next()
 
     def _reap(self, process: WorkerProcess, how: str) -> None:
         """Fail the requests of a worker that has ended, and start another one."""
