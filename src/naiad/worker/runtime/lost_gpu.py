@@ -22,7 +22,12 @@ def lost_gpu(error: BaseException) -> str:
 
     Asks the driver only where ``error`` speaks of CUDA and the process uses it. Waits for nothing.
     """
-    if "cuda" not in f"{type(error).__name__}: {error}".lower():
+    try:
+        speaks_of_it = "cuda" in f"{type(error).__name__}: {error}".lower()
+    except Exception:
+        # The exception is the model's, and so is its text.
+        return ""
+    if not speaks_of_it:
         return ""
     try:
         # Not for a process without it: to load it would take memory on each GPU.
