@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median as middle
@@ -38,7 +38,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
     options = {"slow": ("--slow-requests=100",), "on": ALL_ON, "traced": (*ALL_ON, *TRACED, traces)}
     for name, given in options.items():
         count = 1 if settings.quick else SERVERS
-        yield from figures(name, [_pair(settings, repository, given) for _ in range(count)])
+        yield from figures(name, [_pair(settings, repository, given, number) for number in range(count)])
 
 
 def figures(name: str, pairs: Sequence[tuple[Sequence[Load], Sequence[Load]]]) -> Iterator[Figure]:
@@ -55,16 +55,21 @@ def figures(name: str, pairs: Sequence[tuple[Sequence[Load], Sequence[Load]]]) -
     yield Figure(f"telemetry_{name}_cpu", more, "CPU us/request", note="more than without")
 
 
-def _pair(settings: Settings, repository: Path, options: Sequence[str]) -> tuple[list[Load], list[Load]]:
-    """The loads of a new server with ``options`` and of one without, second by second."""
+def _pair(
+    settings: Settings, repository: Path, options: Sequence[str], number: int = 0
+) -> tuple[list[Load], list[Load]]:
+    """The loads of a new server with ``options`` and of one without, second by second.
+
+    Which of them starts first changes from pair to pair: the later one may get other memory.
+    """
     core = machine.server_core()
-    with (
-        naiad(repository, settings.work, core, options) as on,
-        naiad(repository, settings.work, core) as off,
-        _stopped(on),
-        _stopped(off),
-    ):
-        take_on, take_off = partial(_take, settings, on), partial(_take, settings, off)
+    given = {"on": tuple(options), "off": ()}
+    names = ("off", "on") if number % 2 else ("on", "off")
+    with ExitStack() as stack:
+        servers = {name: stack.enter_context(naiad(repository, settings.work, core, given[name])) for name in names}
+        for server in servers.values():
+            stack.enter_context(_stopped(server))
+        take_on, take_off = (partial(_take, settings, servers[name]) for name in ("on", "off"))
         # The first turn of each warms it up.
         take_on()
         take_off()
