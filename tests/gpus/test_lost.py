@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -65,8 +66,8 @@ def test_no_library_no_loss(tmp_path: Path) -> None:
     assert asked(code, None) == "none"
 
 
-@pytest.fixture(name="server")
-def _server(tmp_path: Path) -> Iterator[RunningServer]:
+def started(tmp_path: Path, *options: str) -> AbstractContextManager[RunningServer]:
+    """A server with a model in a worker on the GPU, one in a thread there, and one in a thread on the processor."""
     configs = {
         "process": "instance_group [ { kind: KIND_GPU gpus: [ 0 ] count: 1 } ]",
         "thread": "instance_group [ { kind: KIND_GPU gpus: [ 0 ] count: 1 } ]" + parameters(execution="thread"),
@@ -77,7 +78,12 @@ def _server(tmp_path: Path) -> Iterator[RunningServer]:
         (folder / "config.pbtxt").write_text('backend: "python" ' + SHAPES + group)
         (folder / "1" / "model.py").write_text(MODEL)
     environment = {**server_environment(), "LD_LIBRARY_PATH": str(write_driver(tmp_path / "driver"))}
-    with serving(tmp_path / "log", tmp_path / "models", env=environment) as running:
+    return serving(tmp_path / "log", tmp_path / "models", *options, env=environment)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RunningServer]:
+    with started(tmp_path) as running:
         yield running
 
 
@@ -109,3 +115,11 @@ def test_a_server_that_lost_the_gpu_says_that_it_needs_a_restart(server: Running
         assert server.get(f"/v2/models/{model}/ready").status == 200
         assert ask(server, model, 1).status == 200
     assert server.log.count(LOST + "process ") == 1
+
+
+@pytest.mark.slow
+def test_a_server_that_lost_the_gpu_can_end(tmp_path: Path) -> None:
+    with started(tmp_path, "--on-gpu-loss=exit") as server:
+        assert ask(server, "thread", 9).status == 503
+        assert server.wait_exit() == 1
+        assert "lost GPU: Waiting for in-flight requests to complete" in server.log

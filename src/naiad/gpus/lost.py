@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from typing import Final
 
 from naiad.errors import GpuLostError
@@ -16,10 +17,12 @@ class LostGpus:
 
     Attributes:
         problem: which GPU was lost, and why; "" for none.
+        when_lost: called once, in the thread that notes it; None for nobody.
     """
 
     def __init__(self) -> None:
         self.problem = ""
+        self.when_lost: Callable[[], object] | None = None
 
     def note(self, model: str, lost: str) -> GpuLostError:
         """Note the loss of a GPU, which is logged once; the error for the requests of ``model``."""
@@ -30,6 +33,8 @@ class LostGpus:
                 "on the same GPU. An index beyond a table does that, for example",
                 *(lost, os.getpid(), model),
             )
+            if self.when_lost is not None:
+                self.when_lost()
         return GpuLostError(
             f"model '{model}' failed: {lost} is lost to its process, which needs a restart; an index beyond a table "
             "does that, for example"

@@ -249,6 +249,13 @@ class ServerOptions:
         "What becomes of instance groups of KIND_GPU and of GPU accelerators where there is no GPU: off refuses the "
         "model, cpu serves it on the processor, with a warning.",
     )
+    on_gpu_loss: str = declare(
+        Group.MODEL_REPOSITORY,
+        choice("report", "exit"),
+        "report",
+        "What the server does when a failed kernel has taken a GPU from its own process: report is neither live nor "
+        "ready, exit also ends with exit code 1 once the requests in flight are finished, for systemd or Docker.",
+    )
     strict_readiness: bool = declare(
         Group.MODEL_REPOSITORY,
         BOOLEAN,

@@ -51,6 +51,11 @@ class StopSignals:
         if on_reload is not None:
             loop.add_signal_handler(signal.SIGHUP, on_reload)
 
+    def stop(self, reason: str) -> None:
+        """Request a shutdown as a signal does, unless one was requested."""
+        if not self.received.is_set():
+            self._take(reason)
+
     def _take(self, name: str) -> None:
         if self.received.is_set():
             if monotonic() - self._received_s < SAME_SIGNAL_S:

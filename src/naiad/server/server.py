@@ -6,11 +6,13 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from time import monotonic
 
 from naiad.backend_api.host_policy import HostPolicies
 from naiad.errors import NaiadError, OptionError
 from naiad.frontends.inference.offload import use_one_thread
+from naiad.gpus.lost import lost_gpus
 from naiad.lifecycle.polling import Polling
 from naiad.options import ServerOptions, option_rows
 from naiad.server.build import Frontend, Parts, build, listeners
@@ -52,7 +54,7 @@ class ServingProcess:
         self._stop = StopSignals(self._begin_to_stop)
 
     async def run(self) -> int:
-        """Serve until SIGINT or SIGTERM.
+        """Serve until SIGINT or SIGTERM, or until a GPU is lost with ``--on-gpu-loss=exit``.
 
         Raises:
             OptionError: a repository or an address cannot be used.
@@ -65,6 +67,9 @@ class ServingProcess:
             raise OptionError(f'Bad option: "--trace-config". {problem}')
         # Before any port is opened: a signal stops the server in an orderly way, also while models load.
         self._stop.watch(self._reload if parts.reloader.has_files or options.log_file else None)
+        if options.on_gpu_loss == "exit":
+            loop = asyncio.get_running_loop()
+            lost_gpus.when_lost = partial(loop.call_soon_threadsafe, self._stop.stop, "lost GPU")
         if not parts.catalog.remote:
             # A missing folder is reported before any port is opened; a remote store may take its time.
             self._startup.read()
@@ -83,8 +88,10 @@ class ServingProcess:
                     logger.info("Naiad %s is ready: %.2f s", __version__, monotonic() - begun)
                 await self._serve_until_stopped()
             await self._delay_shutdown()
-            return await self._shut_down()
+            code = await self._shut_down()
+            return 1 if options.on_gpu_loss == "exit" and lost_gpus.problem else code
         finally:
+            lost_gpus.when_lost = None
             # Listeners first: a request that is still in flight may use shared memory of the parts.
             for listener in self._listeners:
                 listener.abort()
