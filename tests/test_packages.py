@@ -92,7 +92,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "backends.torch": ("backend_api", "backends.shared", "config", "processes", "tensor"),
     "backends.python": (
         *("backend_api", "backends.environments", "backends.shared", "config", "execution.batching"),
-        *("execution.worker", "processes", "request", "telemetry.metrics", "tensor", "worker"),
+        *("execution.worker", "gpus.lost", "processes", "request", "telemetry.metrics", "tensor", "worker"),
     ),
     "backends.environments": ("backends.shared", "execution.worker", "processes"),
     "backends.out_of_process": (

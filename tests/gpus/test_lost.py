@@ -30,7 +30,7 @@ print(lost_gpu(Wordless()) or "no text")
 print(lost_gpu(error))
 """
 
-# Fails a kernel where it is given 9, as torch reports it.
+# Fails a kernel where it is given 9, as torch reports it, and where it is given 8, which it responds itself.
 MODEL = """
 import ctypes
 import triton_python_backend_utils as pb_utils
@@ -40,9 +40,13 @@ class TritonPythonModel:
         responses = []
         for request in requests:
             x = request.inputs()[0].as_numpy()
-            if x.flat[0] == 9:
+            if x.flat[0] in (8, 9):
                 ctypes.CDLL("libcuda.so.1").cuLaunchKernel()
-                raise RuntimeError("CUDA error: device-side assert triggered")
+                error = "CUDA error: device-side assert triggered"
+                if x.flat[0] == 9:
+                    raise RuntimeError(error)
+                responses.append(pb_utils.InferenceResponse(error=pb_utils.TritonError(error)))
+                continue
             responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", x)]))
         return responses
 """
@@ -92,19 +96,22 @@ def ask(server: RunningServer, model: str, value: float) -> HttpResponse:
 
 
 @pytest.mark.slow
-def test_a_worker_that_lost_the_gpu_is_replaced(server: RunningServer) -> None:
+@pytest.mark.parametrize("value", [8, 9], ids=["response", "exception"])
+def test_a_worker_that_lost_the_gpu_is_replaced(server: RunningServer, value: float) -> None:
     assert ask(server, "process", 1).status == 200
-    lost = ask(server, "process", 9)
+    lost = ask(server, "process", value)
     assert lost.status == 500 and "device-side assert triggered" in lost.json()["error"]
+    said = LOST + "model instance 'process_0_0', whose process ends"
+    wait_until(lambda: said in server.log, 30, "the worker ends")
     wait_until(lambda: ask(server, "process", 2).status == 200, 30, "another worker runs the model")
-    assert LOST + "model instance 'process_0_0', whose process ends" in server.log
     assert server.get("/v2/health/live").status == server.get("/v2/health/ready").status == 200
 
 
 @pytest.mark.slow
-def test_a_server_that_lost_the_gpu_says_that_it_needs_a_restart(server: RunningServer) -> None:
+@pytest.mark.parametrize("value", [8, 9], ids=["response", "exception"])
+def test_a_server_that_lost_the_gpu_says_that_it_needs_a_restart(server: RunningServer, value: float) -> None:
     assert ask(server, "thread", 1).status == 200
-    lost = ask(server, "thread", 9)
+    lost = ask(server, "thread", value)
     assert lost.status == 503
     assert lost.json()["error"].startswith(f"model 'thread' failed: {LOST}its process, which needs a restart")
     assert server.get("/v2/health/live").status == server.get("/v2/health/ready").status == 400

@@ -16,6 +16,7 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import BackendError, NaiadError, error_of_code
 from naiad.execution.batching.reshape import as_clients_get, as_model_sees
 from naiad.execution.worker.codec.output_warnings import OutputWarnings
+from naiad.gpus.lost import lost_gpus
 from naiad.request import NO_PARAMETERS, Array, InferRequest, Outputs, RequestOptions
 from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.device_tensor import Device, DeviceTensor
@@ -27,6 +28,7 @@ from naiad.worker.api.tensor import Tensor, made_of, received
 from naiad.worker.ipc import datatypes
 from naiad.worker.ipc.errors import GRPC_CODES, FailedError
 from naiad.worker.ipc.schemas import Schema
+from naiad.worker.runtime.lost_gpu import lost_gpu
 from naiad.worker.runtime.output_warnings import UnexpectedOutputs
 
 if TYPE_CHECKING:
@@ -96,14 +98,19 @@ class ThreadTensors:
         error = response.error()
         if error is not None:
             code = GRPC_CODES.get(error.code(), 13)
-            return RequestResult(None, error_of_code(code, error.message()), not isinstance(error, FailedError))
+            return self._failed(error_of_code(code, error.message()), not isinstance(error, FailedError))
         try:
             return RequestResult(self._outputs(response, request))
         except NaiadError as wrong:
-            return RequestResult(None, wrong)
+            return self._failed(wrong)
         except Exception as problem:
             text = f"Failed to read the output tensors of a response: {type(problem).__name__}: {problem}"
-            return RequestResult(None, BackendError(text))
+            return self._failed(BackendError(text))
+
+    def _failed(self, error: NaiadError, is_own: bool = False) -> RequestResult:
+        if lost := lost_gpu(error):
+            return RequestResult(None, lost_gpus.note(self._spec.name, lost))
+        return RequestResult(None, error, is_own)
 
     def missing(self, instance: str) -> RequestResult:
         """The result of a request that has got no response."""

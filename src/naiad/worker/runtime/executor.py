@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from typing import TYPE_CHECKING, Any
 
 from ..api.inference_request import InferenceRequest
@@ -11,7 +10,6 @@ from ..api.inference_response import InferenceResponse
 from ..ipc.errors import FailedError, TritonError
 from ..ipc.frames import DONE, FLAG_FINAL, FLAG_RESCHEDULE
 from .batch import WorkerBatch
-from .lost_gpu import lost_gpu
 from .results import WrongResultError, call_model, failure_text, is_rescheduled, responses_to
 from .uniform_batch import AddressedResponse
 from .writer import error_frame, json_frame
@@ -103,7 +101,7 @@ class Executor:
             except BaseException as error:
                 self._add_failed(responses, request, error)
         self._respond_singly(batch, responses)
-        self._leave_if_gpu_lost(failure)
+        self._host.leave_if_gpu_lost(failure)
 
     async def _run_singly_async(self, batch: WorkerBatch, failure: BaseException) -> None:
         responses: list[AddressedResponse] = []
@@ -116,7 +114,7 @@ class Executor:
             except BaseException as error:
                 self._add_failed(responses, request, error)
         self._respond_singly(batch, responses)
-        self._leave_if_gpu_lost(failure)
+        self._host.leave_if_gpu_lost(failure)
 
     def _add_failed(self, responses: list[AddressedResponse], request: InferenceRequest, error: BaseException) -> None:
         # A closed sender has sent the final response already.
@@ -205,10 +203,4 @@ class Executor:
         if not batch.ended:
             self._end(batch, message)
         batch.forget()
-        self._leave_if_gpu_lost(error)
-
-    def _leave_if_gpu_lost(self, error: BaseException) -> None:
-        """End the process, whose responses are sent, where it has lost a GPU: the server starts another."""
-        if lost := lost_gpu(error):
-            self._host.log("ERROR", f"{lost} is lost to model instance '{self._host.instance}', whose process ends")
-            os._exit(1)
+        self._host.leave_if_gpu_lost(error)

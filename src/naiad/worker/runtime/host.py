@@ -36,5 +36,8 @@ class RuntimeHost(Host, Protocol):
     def release_skipped(self, work: Work) -> bool:
         """Release the memory of a frame from the inbox, if it is a batch that need not run; False if it is not."""
 
+    def leave_if_gpu_lost(self, error: object) -> None:
+        """End the process, whose responses are sent, where it has lost a GPU; ``error`` is what failed."""
+
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop for coroutines of the model."""

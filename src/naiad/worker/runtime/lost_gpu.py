@@ -17,10 +17,11 @@ _STICKY = frozenset({214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719,
 _DESTROYED = 709
 
 
-def lost_gpu(error: BaseException) -> str:
+def lost_gpu(error: object) -> str:
     """Which GPU this process has lost, and the driver's word for why; "" when it has lost none.
 
-    Asks the driver only where ``error`` speaks of CUDA and the process uses it. Waits for nothing.
+    ``error`` is an exception or a text. Asks the driver only where it speaks of CUDA, and where the process uses the
+    driver. Waits for nothing.
     """
     try:
         speaks_of_it = "cuda" in f"{type(error).__name__}: {error}".lower()

@@ -24,6 +24,7 @@ from .batch import read_batch
 from .executor import Executor
 from .flow_control import is_in_loop
 from .inbox import Inbox
+from .lost_gpu import lost_gpu
 from .model_loader import load_model_class
 from .output_warnings import UnexpectedOutputs
 from .readiness import ReadinessCheck
@@ -190,6 +191,12 @@ class Session:
             if self._side_loop is not None:
                 self._side_loop.stop()
 
+    def leave_if_gpu_lost(self, error: object) -> None:
+        """End the process, whose responses are sent, where it has lost a GPU: the server starts another."""
+        if lost := lost_gpu(error):
+            self.log("ERROR", f"{lost} is lost to model instance '{self.instance}', whose process ends")
+            os._exit(1)
+
     # What arrives
 
     def _handle(self, kind: int, number: int, payload: bytearray) -> None:
@@ -211,6 +218,10 @@ class Session:
         while not self._is_over:
             pause.wait(TICK_S)
             self._look()
+            if self.out.cuda_error:
+                # Of a response: the model may have caught the exception.
+                error, self.out.cuda_error = self.out.cuda_error, ""
+                self.leave_if_gpu_lost(error)
             # The next look ends the process then.
             with contextlib.suppress(ServerGoneError):
                 self.out.trim()

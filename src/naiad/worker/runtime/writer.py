@@ -81,6 +81,8 @@ class FrameWriter:
         self._released: deque[int] = deque()
         self._segments_fail = False
         self.sent_bytes = 0
+        # What the last error that speaks of CUDA says: the process may have lost its GPU.
+        self.cuda_error = ""
 
     # Frames without tensors
 
@@ -208,6 +210,8 @@ class FrameWriter:
                         body.heads.append(place)
                 return
         text = error_json(error)
+        if "cuda" in error.message().lower():
+            self.cuda_error = error.message()
         flags |= FLAG_ERROR if isinstance(error, FailedError) else FLAG_ERROR | FLAG_OWN
         body.heads.append(RESPONSE_HEAD.pack(number, 0, flags, len(text), 0))
         body.heads.append(text)
