@@ -225,21 +225,36 @@ def create_session(
     """
     import onnxruntime
 
+    session = _session(model, file, settings, providers)
+    if _passed_over(session, providers) and hasattr(onnxruntime, "preload_dlls"):
+        # CUDA's libraries may be packages of pip, where the system does not look for libraries.
+        onnxruntime.preload_dlls()
+        session = _session(model, file, settings, providers)
+    if lost := _passed_over(session, providers):
+        raise ModelLoadError(
+            f"model '{model}': onnxruntime {onnxruntime.__version__} has {lost[0]} and cannot use it here: a library "
+            f"that it needs is missing, or a driver or a device; its own line is in the log. pip has CUDA's libraries: "
+            f"pip install 'onnxruntime-gpu[cuda,cudnn]'"
+        )
+    return session
+
+
+def _session(model: str, file: Path, settings: SessionSettings, providers: Sequence[tuple[str, dict[str, str]]]) -> Any:
+    import onnxruntime
+
     try:
         # Without enable_fallback=0 a failure is printed and tried a second time.
-        session = onnxruntime.InferenceSession(
+        return onnxruntime.InferenceSession(
             str(file), _session_options(settings), providers=list(providers), enable_fallback=0
         )
     except Exception as error:
         raise ModelLoadError(f"model '{model}': onnxruntime cannot load {file}: {reason_of(error)}") from error
-    # A provider whose own libraries are missing is passed over with a line on stderr.
+
+
+def _passed_over(session: Any, providers: Sequence[tuple[str, dict[str, str]]]) -> list[str]:
+    """The providers that a session is not on: one whose own libraries are missing costs a line on stderr alone."""
     used = session.get_providers()
-    if lost := [name for name, _ in providers if name not in used]:
-        raise ModelLoadError(
-            f"model '{model}': onnxruntime {onnxruntime.__version__} has {lost[0]} and cannot use it here: a library "
-            f"that it needs is missing, or a driver or a device; its own line is in the log"
-        )
-    return session
+    return [name for name, _ in providers if name not in used]
 
 
 def run_options(settings: SessionSettings) -> Any:
