@@ -111,8 +111,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "repository.agents": ("config", "options", "repository.local", "repository.remote"),
     "lifecycle.state": (
-        *("config", "execution.model", "execution.model_directory", "repository.changes", "repository.local"),
-        *("scheduling.ensemble", "telemetry.metrics"),
+        *("config", "execution.model", "execution.model_directory", "processes", "repository.changes"),
+        *("repository.local", "scheduling.ensemble", "telemetry.metrics"),
     ),
     "lifecycle.naming": ("lifecycle.state", "repository.catalog", "repository.local"),
     "lifecycle.memory": ("backend_api", "config", "execution.model", "lifecycle.state", "scheduling.eviction"),

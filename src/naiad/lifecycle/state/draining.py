@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from naiad.lifecycle.state.load_threads import in_thread
 from naiad.lifecycle.state.model_table import ModelEntry, VersionEntry
 from naiad.lifecycle.state.states import ModelState
+from naiad.processes.freed_memory import return_freed_memory
 
 if TYPE_CHECKING:
     from naiad.execution.model.interface import LoadedVersion
@@ -118,3 +119,6 @@ def _end(model: LoadedVersion, folder: ModelFolder | None, left_s: float | None)
     finally:
         if folder is not None:
             folder.release()
+        if left_s is None:
+            # The server goes on. What the model had is free, and would stay with the process until the next load.
+            return_freed_memory()
