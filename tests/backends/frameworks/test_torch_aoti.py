@@ -53,7 +53,7 @@ def compiled(name: str, path: Path, write: Callable[[Path], Signature]) -> Signa
         signature = write(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            compile_archive(str(path), str(package))
+            compile_archive(str(path), str(package), "cpu")
         PACKAGES[name] = package, signature
     package, signature = PACKAGES[name]
     shutil.copy(package, path)
