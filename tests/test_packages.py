@@ -27,7 +27,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "tensor": ("worker.ipc",),
     "shared_memory": ("gpus", "tensor"),
     "request": ("shared_memory", "tensor"),
-    "gpus": (),
+    "gpus": ("worker.runtime.lost_gpu",),
     "config": ("gpus.usable", "options.latency_objective", "tensor"),
     "binding": ("tensor",),
     "wire": (),
@@ -52,7 +52,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "execution.batching": ("config", "request", "scheduling.batcher", "shared_memory", "tensor", "worker.ipc"),
     "execution.instances": (
         *("backend_api", "config.spec", "execution.batching", "gpus.lost", "request", "tensor", "worker.ipc"),
-        "worker.runtime.lost_gpu",
     ),
     "execution.worker": (
         *("backend_api", "config", "eventloop", "execution.batching", "execution.instances"),

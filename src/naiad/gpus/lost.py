@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable
 from typing import Final
 
 from naiad.errors import GpuLostError
+from naiad.worker.runtime.lost_gpu import lost_gpu
 
 logger = logging.getLogger("naiad")
 
@@ -24,8 +26,12 @@ class LostGpus:
         self.problem = ""
         self.when_lost: Callable[[], object] | None = None
 
-    def note(self, model: str, lost: str) -> GpuLostError:
-        """Note the loss of a GPU, which is logged once; the error for the requests of ``model``."""
+    def after(self, model: str, error: BaseException) -> GpuLostError | None:
+        """The error for the requests of ``model`` if ``error`` comes from the loss of a GPU, which is logged once."""
+        lost = lost_gpu(error)
+        return self._note(model, lost) if lost else None
+
+    def _note(self, model: str, lost: str) -> GpuLostError:
         if not self.problem:
             self.problem = f"{lost} is lost to this process, which needs a restart"
             logger.error(
@@ -34,7 +40,9 @@ class LostGpus:
                 *(lost, os.getpid(), model),
             )
             if self.when_lost is not None:
-                self.when_lost()
+                # The loop that it calls may be closed: the server ends already.
+                with contextlib.suppress(RuntimeError):
+                    self.when_lost()
         return GpuLostError(
             f"model '{model}' failed: {lost} is lost to its process, which needs a restart; an index beyond a table "
             "does that, for example"

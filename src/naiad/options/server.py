@@ -250,7 +250,7 @@ class ServerOptions:
         "model, cpu serves it on the processor, with a warning.",
     )
     on_gpu_loss: str = declare(
-        Group.MODEL_REPOSITORY,
+        Group.SERVER,
         choice("report", "exit"),
         "report",
         "What the server does when a failed kernel has taken a GPU from its own process: report is neither live nor "

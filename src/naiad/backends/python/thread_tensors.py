@@ -28,7 +28,6 @@ from naiad.worker.api.tensor import Tensor, made_of, received
 from naiad.worker.ipc import datatypes
 from naiad.worker.ipc.errors import GRPC_CODES, FailedError
 from naiad.worker.ipc.schemas import Schema
-from naiad.worker.runtime.lost_gpu import lost_gpu
 from naiad.worker.runtime.output_warnings import UnexpectedOutputs
 
 if TYPE_CHECKING:
@@ -108,9 +107,8 @@ class ThreadTensors:
             return self._failed(BackendError(text))
 
     def _failed(self, error: NaiadError, is_own: bool = False) -> RequestResult:
-        if lost := lost_gpu(error):
-            return RequestResult(None, lost_gpus.note(self._spec.name, lost))
-        return RequestResult(None, error, is_own)
+        lost = lost_gpus.after(self._spec.name, error)
+        return RequestResult(None, error, is_own) if lost is None else RequestResult(None, lost)
 
     def missing(self, instance: str) -> RequestResult:
         """The result of a request that has got no response."""

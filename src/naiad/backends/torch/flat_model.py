@@ -13,7 +13,7 @@ from naiad.backends.shared.signature import ModelTensor, check_signature
 from naiad.backends.torch.aoti import load_package, load_runner, package_signature, shape_guard
 from naiad.backends.torch.archive import FileKind, check_file, ends_on_bad_index, kind_of
 from naiad.backends.torch.compile_cache import PROCESSOR, compiled_from, compiler
-from naiad.backends.torch.exported import ExportedProgram, load_exported
+from naiad.backends.torch.exported import ExportedProgram, is_elsewhere, load_exported
 from naiad.backends.torch.flat_instance import FlatInstance, FlatPlan
 from naiad.backends.torch.flat_signature import FlatSignature, FlatTensor, bind_flat
 from naiad.backends.torch.model import LoadedModules, TorchModel
@@ -137,6 +137,8 @@ class FlatModel(TorchModel):
             reason = "there is no C++ compiler; install one (apt-get install g++) to make it faster"
         if not reason and len({group.kind for group in spec.instance_groups}) > 1:
             reason = "its instance groups are of several kinds, and code is compiled for one of them"
+        if not reason and device is None and is_elsewhere(self._exported.program, PROCESSOR):
+            reason = "KIND_MODEL leaves it on the GPU that it was exported on"
         if reason:
             model, name = self._context.model, self._context.model_path.name
             log.warning("model '%s': %s runs as it is, not compiled: %s", model, name, reason)

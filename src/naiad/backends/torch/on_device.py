@@ -58,7 +58,7 @@ def release_gpu_memory() -> None:
     import torch
 
     if torch.cuda.is_initialized():
-        # Modules are reference cycles: the memory of those that were released is taken until they are collected.
+        # The memory of modules in reference cycles is taken until they are collected.
         gc.collect()
         # Fails where the process has lost its GPU, and then there is nothing to give back.
         with contextlib.suppress(RuntimeError):

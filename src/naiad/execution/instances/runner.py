@@ -17,7 +17,6 @@ from naiad.execution.batching.ragged import assemble, take_apart
 from naiad.execution.batching.shm_gather import gather_from_regions, place_results
 from naiad.execution.instances.on_device import execute_on_device, gather_on_device
 from naiad.gpus.lost import lost_gpus
-from naiad.worker.runtime.lost_gpu import lost_gpu
 
 logger = logging.getLogger("naiad")
 
@@ -32,8 +31,8 @@ def failed_to_start(name: str, error: BaseException) -> ModelLoadError:
 
 def run_failed(model: str, error: BaseException) -> NaiadError:
     """The error for the requests of a run that raised: errors of the server stay as they are, unless a GPU was lost."""
-    if lost := lost_gpu(error):
-        return lost_gpus.note(model, lost)
+    if (lost := lost_gpus.after(model, error)) is not None:
+        return lost
     if isinstance(error, NaiadError):
         return error
     return BackendError(f"model '{model}' failed: {type(error).__name__}: {error}")
