@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
@@ -61,10 +61,12 @@ class RequestOptions:
             run in one batch: their ``shape_key`` differs.
         resident: the outputs that may stay on a device, as ``DeviceTensor``; inputs may be such tensors too. None for
             neither.
+        is_group: they are those of a ``RequestGroup``.
     """
 
-    # None for all but ``DeviceOptions``; here it takes no room and no time.
+    # Other values are those of ``DeviceOptions`` and ``GroupOptions``; here they take no room and no time.
     resident: ClassVar[frozenset[str] | None] = None
+    is_group: ClassVar[bool] = False
     # No equality of its own: caches use the identity, which costs no comparison.
     __slots__ = (
         "correlation_id",
@@ -265,6 +267,19 @@ class InferRequest:
     def origin(self) -> InferRequest:
         """The caller's request: this one, or the request from which this one was made."""
         return self
+
+    def take(self) -> int:
+        """Note that a batch takes it, and return how many callers wait for it: more than one for a group."""
+        return 1
+
+    def singles(self) -> Sequence[InferRequest]:
+        """The requests of single callers: this one, or those of a group."""
+        return (self,)
+
+    def note_arrival(self, received: list[int], queued: list[int]) -> None:
+        """Add ``received_ns`` and ``queued_ns`` to lists, for each caller."""
+        received.append(self.received_ns)
+        queued.append(self.queued_ns)
 
     def headers(self) -> Mapping[str, str]:
         """Headers of HTTP or metadata of gRPC, by lower-case name."""

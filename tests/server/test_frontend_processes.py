@@ -42,6 +42,8 @@ def write_models(folder: Path) -> Path:
     write_model(folder, "strings", identity("TYPE_STRING"))
     write_model(folder, "slow", identity(delay_ms=1000))
     write_model(folder, "sum", "max_batch_size: 8", graph=SUM_AND_DIFFERENCE)
+    batched = "max_batch_size: 64 dynamic_batching { max_queue_delay_microseconds: 2000 }"
+    write_model(folder, "batched", batched, graph=SUM_AND_DIFFERENCE)
     start, ready = (
         f'{{ name: "{kind}" control [ {{ kind: CONTROL_SEQUENCE_{kind} int32_false_true: [ 0, 1 ] }} ] }}'
         for kind in ("START", "READY")
@@ -214,6 +216,33 @@ def test_statistics_are_those_of_the_whole_server(server: RunningServer) -> None
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: server.infer("same", numbers([n])), range(20)))
     assert server.statistics("same")["inference_count"] == before + 20
+
+
+@pytest.mark.parametrize("protocol", LIBRARIES)
+def test_requests_of_all_processes_run_in_one_batch(server: RunningServer, protocol: str) -> None:
+    library, callers, each = LIBRARIES[protocol], 16, 10
+    before = server.statistics("batched")
+
+    def call(first: int) -> None:
+        with client_of(server, protocol) as client:
+            for n in range(first, first + each):
+                values = [np.full((1, 16), value, np.int32) for value in (n, 1)]
+                given = [
+                    input_of(library, name, array) for name, array in zip(("INPUT0", "INPUT1"), values, strict=True)
+                ]
+                found = client.infer("batched", given, request_id=str(n))
+                assert (found.as_numpy("OUTPUT0") == n + 1).all()
+                assert (found.as_numpy("OUTPUT1") == n - 1).all()
+
+    with ThreadPoolExecutor(callers) as pool:
+        list(pool.map(call, range(0, callers * each, each)))
+    after = server.statistics("batched")
+    grown = {key: after[key] - before[key] for key in ("inference_count", "execution_count")}
+    assert grown["inference_count"] == callers * each
+    assert (
+        after["inference_stats"]["success"]["count"] - before["inference_stats"]["success"]["count"] == callers * each
+    )
+    assert 0 < grown["execution_count"] < callers * each
 
 
 def test_a_sequence_continues_whatever_process_its_requests_come_to(server: RunningServer) -> None:

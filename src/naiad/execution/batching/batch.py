@@ -14,6 +14,7 @@ class Batch:
     Attributes:
         requests: in the order of their rows, with the empty rows of sequences.
         callers: the requests that get responses and are counted when the batch is done.
+        count: how many callers wait for these; more than ``callers`` has where some are groups.
         rows: their rows together.
         outputs: the names of the outputs that any request wants.
         inputs: the gathered inputs; None where the instance gathers them.
@@ -29,6 +30,7 @@ class Batch:
 
     __slots__ = (
         "callers",
+        "count",
         "end_ns",
         "error",
         "gather_ns",
@@ -53,12 +55,16 @@ class Batch:
         first = requests[0].options
         rows = 0
         outputs = first.outputs
+        has_group = first.is_group
         for request in requests:
             options = request.options
             rows += options.rows
             # Requests with one plan share their options, so the test of identity is mostly enough.
-            if options is not first and options.outputs != outputs:
-                outputs = _union(outputs, options.outputs)
+            if options is not first:
+                has_group = has_group or options.is_group
+                if options.outputs != outputs:
+                    outputs = _union(outputs, options.outputs)
+        self.count = sum([request.take() for request in requests]) if has_group else len(self.callers)
         self.rows = rows
         self.outputs: Sequence[str] = outputs
         self.inputs: Mapping[str, Array] | None = None
@@ -69,10 +75,15 @@ class Batch:
         self.gather_ns = self.start_ns = self.input_ns = self.infer_ns = self.end_ns = 0
 
     def take_requests(self) -> list[InferRequest]:
-        """Remove its requests, which another batch runs."""
-        requests = self.requests
+        """Remove its requests, which other batches run; those of groups one by one."""
+        requests = self.requests if self.count == len(self.callers) else self.singles()
         self.requests = self.callers = []
+        self.count = 0
         return requests
+
+    def singles(self) -> list[InferRequest]:
+        """The requests of all callers."""
+        return [single for request in self.callers for single in request.singles()]
 
     def fail(self, error: NaiadError) -> None:
         """Set the error that ended it."""

@@ -60,6 +60,7 @@ class EnsembleModel:
     regions_from = NO_REGIONS
     device = None
     may_write_inputs = False
+    groups = None
 
     def __init__(
         self,

@@ -17,6 +17,8 @@ from naiad.execution.instances.runner import close_instance, failed_to_start, ru
 class InlineInstance(ModelInstance):
     """Runs each batch at once, in the caller's thread."""
 
+    gathers = True
+
     def __init__(self, name: str, spec: ModelSpec, create: Callable[[], Instance]) -> None:
         self.name = name
         self._spec = spec

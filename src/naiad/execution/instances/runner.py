@@ -73,7 +73,7 @@ def may_split(batch: Batch, spec: ModelSpec) -> bool:
     """Whether a batch that has run is to be run again in parts."""
     if batch.error is None or isinstance(batch.error, GpuLostError):
         return False
-    return len(batch.requests) > 1 and spec.splits_failed and batch.splits
+    return batch.count > 1 and spec.splits_failed and batch.splits
 
 
 def halves(batch: Batch) -> list[Batch]:

@@ -28,6 +28,7 @@ class ThreadInstance(ModelInstance):
     """
 
     runs_ahead = True
+    gathers = True
     # Small tensors cost less to copy than to refer to.
     regions_from = SMALL_BYTES + 1
 

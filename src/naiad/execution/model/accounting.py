@@ -25,10 +25,10 @@ def count_batch(
         The monotonic time that was counted to, in nanoseconds.
     """
     requests, latencies = batch.callers, statistics.latencies
-    now_ns, count = monotonic_ns(), len(requests)
+    now_ns, count = monotonic_ns(), batch.count
     received: list[int] = []
     queued: list[int] = []
-    if latencies is None or count == 1:
+    if count == len(requests) and (latencies is None or count == 1):
         received_ns = queued_ns = held_bytes = 0
         # One loop for all of it: this is done for every request.
         for request in requests:
@@ -36,9 +36,12 @@ def count_batch(
             queued_ns += request.queued_ns
             held_bytes += request.held_bytes
     else:
-        # The lists are noted below.
-        received = [request.received_ns for request in requests]
-        queued = [request.queued_ns for request in requests]
+        if count == len(requests):
+            received = [request.received_ns for request in requests]
+            queued = [request.queued_ns for request in requests]
+        else:
+            for request in requests:
+                request.note_arrival(received, queued)
         received_ns, queued_ns = sum(received), sum(queued)
         held_bytes = sum([request.held_bytes for request in requests])
     # What ``ModelResponder.release`` does for one request.

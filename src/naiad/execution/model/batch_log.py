@@ -20,7 +20,7 @@ def log_batch(model: str, batch: Batch) -> None:
     """Log what runs together, with the ids of the first 16 requests."""
     if not logger.isEnabledFor(_LEVEL):
         return
-    requests = batch.callers
+    requests = batch.singles()
     ids = [request.id or UNKNOWN_ID for request in requests[:_MAX_IDS]]
     more = f" and {len(requests) - _MAX_IDS} more" if len(requests) > _MAX_IDS else ""
     logger.log(

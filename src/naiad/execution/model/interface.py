@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from naiad.config.spec import ModelSpec
+from naiad.execution.model.group_queue import GroupQueue
 from naiad.request import InferRequest, Recipient
 from naiad.scheduling.admission import RequestBudget
 from naiad.telemetry.metrics.custom import CustomMetrics
@@ -48,6 +49,10 @@ class ServingModel(Recipient, Protocol):
     @property
     def may_write_inputs(self) -> bool:
         """Whether it may write to tensors on that device which it was given, so that nobody else may have them."""
+
+    @property
+    def groups(self) -> GroupQueue | None:
+        """Queues requests of several callers as one; None where they are submitted one by one."""
 
     @property
     def parts(self) -> tuple[ServingModel, ...]:

@@ -20,6 +20,7 @@ from naiad.execution.instances.warmup import NO_WARMUP, Warmup
 from naiad.execution.model.custom_batching import CustomBatching
 from naiad.execution.model.fast_path import InlineRunner, inline_runner, may_run_directly
 from naiad.execution.model.group_change import GroupChange
+from naiad.execution.model.group_queue import LEAST_ROWS, GroupQueue, group_rows
 from naiad.execution.model.instance_set import InstanceSet
 from naiad.execution.model.interceptor import Interceptor, StopInterceptor
 from naiad.execution.model.interface import ServingModel
@@ -61,6 +62,7 @@ class LoadedModel:
         interceptor: sees every request before it is queued; None where all are queued until the model stops.
 
     Attributes:
+        groups: queues requests of several callers as one; None where they are submitted one by one.
         regions_from: the size in bytes from which on inputs may be ``RegionTensor``s instead of arrays. Outputs of that
             size that requests want in regions are written there before the responses. ``NO_REGIONS``: neither applies.
     """
@@ -117,6 +119,7 @@ class LoadedModel:
         self._stopping = False
         self._inline_runner: InlineRunner | None = None
         self._sends_requests = False
+        self.groups: GroupQueue | None = None
         self.regions_from = NO_REGIONS
 
     @property
@@ -152,6 +155,7 @@ class LoadedModel:
         self._push = partial(self._push_traced, tracer) if is_early and tracer is not None else self._scheduler.push
         if self._inline_runner is not None:
             self._inline_runner = self._inline_runner.sampled(sampler)
+        self.groups = self._find_groups()
 
     def keep_latencies(self, latencies: Latencies | RecentLatencies | None) -> None:
         """Note the latencies there from now on, or nowhere; ``trace_with`` has to be called again after it."""
@@ -193,6 +197,7 @@ class LoadedModel:
             self._loop.call_soon_threadsafe(self.detach)
             raise
         self._inline_runner = self._make_inline_runner()
+        self.groups = self._find_groups()
         self.regions_from = self._find_regions_from()
         self._sends_requests = any(instance.sends_requests for instance in self._instances)
 
@@ -209,6 +214,23 @@ class LoadedModel:
             return None
         execute = None if first is None else first.execute
         return None if execute is None else inline_runner(execute, self._statistics, self._clock)
+
+    def _find_groups(self) -> GroupQueue | None:
+        """What queues groups, where the model sees no difference to single requests, and nothing looks at these."""
+        spec, batching = self.spec, self.spec.batching
+        if batching is None or not self._is_plain or self._intercepts or self._responder.tracer is not None:
+            return None
+        # Those have rules about which requests make a batch. Without preferred sizes it is the largest one.
+        if (
+            min(batching.preferred_batch_sizes) < spec.max_batch_size
+            or spec.assembly is not None
+            or self._strategy is not None
+        ):
+            return None
+        rows = group_rows(spec.max_batch_size)
+        if rows < LEAST_ROWS or not all(instance.gathers for instance in self._instances):
+            return None
+        return GroupQueue(self._responder, self._scheduler, rows)
 
     def _find_regions_from(self) -> int:
         """From which size on every instance can read an input from a region itself."""
@@ -251,6 +273,7 @@ class LoadedModel:
     def stop_accepting(self) -> None:
         """Refuse new requests; admitted ones continue."""
         self._stopping = self._intercepts = True
+        self.groups = None
         # The fast path does not look at ``_stopping``.
         if self._inline_runner is not None:
             self._inline_runner.settle()
@@ -291,6 +314,8 @@ class LoadedModel:
         ``spec`` stays as configured. Without effect on a model without dynamic batching.
         """
         self._scheduler.limit_batches(max_rows, max_queue_delay_ns)
+        if self.groups is not None:
+            self.groups.rows = group_rows(max_rows)
 
     def regroup(self, spec: ModelSpec, config: Any, warmup: Warmup) -> GroupChange[ModelInstance]:
         """Create the instances that the groups of ``spec`` lack; they do not serve yet.
@@ -327,6 +352,7 @@ class LoadedModel:
                 self._inline_runner = self._inline_runner.sampled(tracer.sampler)
         if self._responder.slow is not None:
             self._responder.slow.instances = self._serving_count()
+        self.groups = self._find_groups()
         self._queue.serve_by(fresh)
 
     def stay_with(self, config: Any) -> None:

@@ -147,9 +147,10 @@ class QueueScheduler:
         return request
 
     def fail_all(self, error: NaiadError) -> None:
-        for request in self.batcher.drain():
-            self._responder.statistics.pending -= 1
-            self._responder.fail(request, error)
+        for queued in self.batcher.drain():
+            for request in queued.singles():
+                self._responder.statistics.pending -= 1
+                self._responder.fail(request, error)
         self._responder.notify_drained()
 
     def _refuse_late(self, request: InferRequest) -> None:
@@ -190,7 +191,7 @@ class QueueScheduler:
                 idle.append(instance)
                 self._responder.settle(refused)
                 continue
-            self._responder.statistics.pending -= len(requests)
+            self._responder.statistics.pending -= batch.count
             if self.batches:
                 self._count_left(batch)
             if finished := dispatcher.run(instance, batch, now_ns):
@@ -231,10 +232,10 @@ class QueueScheduler:
             # Not ``due`` here: a batch strategy may decide otherwise each time it is called.
             self._withdraw_turns(wake_ns)
             return False
-        self._responder.statistics.pending -= len(requests)
+        batch = Batch(requests)
+        self._responder.statistics.pending -= batch.count
         self._idle.remove(instance)
         # What is left may be enough for another idle instance.
-        batch = Batch(requests)
         if self.batches:
             self._count_left(batch)
         self._request_turns(now_ns)
@@ -260,7 +261,7 @@ class QueueScheduler:
         return (
             0 < len(self.batcher) < self._largest
             # Else the next batch may be full as it is, and small responses are sent in no time.
-            and batch.rows == len(batch.requests)
+            and batch.rows == batch.count
             and batch.infer_ns - batch.input_ns > self._long_ns
             and sum(array.nbytes for arrays in outputs for array in arrays.values()) <= SMALL_BYTES
         )

@@ -10,6 +10,7 @@ from time import monotonic_ns
 from naiad.clock import Clock
 from naiad.errors import CancelledError, InternalError, NaiadError, ServerStoppingError
 from naiad.execution.batching.batch import Batch
+from naiad.execution.batching.request_group import RequestGroup
 from naiad.execution.model.accounting import count_batch, count_failed_execution
 from naiad.execution.model.cache import ModelCache
 from naiad.execution.model.tracing import ModelTracer, batch_rows
@@ -95,6 +96,19 @@ class ModelResponder:
         budget.requests += 1
         self.in_flight += 1
 
+    def admit_group(self, group: RequestGroup) -> bool:
+        """Count the requests of a group as in flight, if there is room for all of them."""
+        budget, count = self.budget, group.count
+        held = budget.bytes + group.held_bytes
+        if held > budget.max_bytes or budget.requests + count > budget.max_requests:
+            return False
+        if self.in_flight + count > budget.max_per_model:
+            return False
+        budget.bytes = held
+        budget.requests += count
+        self.in_flight += count
+        return True
+
     def check_room(self, size: int, received_ns: int) -> None:
         """Check that a request of ``size`` bytes, which came at ``received_ns``, would be admitted.
 
@@ -122,7 +136,7 @@ class ModelResponder:
                 self._succeed(batch)
             else:
                 count_failed_execution(self.statistics, batch)
-                for request in batch.callers:
+                for request in batch.singles():
                     self.fail(request, batch.error)
             if self.tracer is not None:
                 self.trace(self.tracer, batch.requests, batch, responded_ns, None, batch.error)
@@ -163,7 +177,7 @@ class ModelResponder:
 
     def count(self, batch: Batch) -> int:
         """Count a batch that succeeded. Returns the time that was counted to."""
-        self.in_flight -= len(batch.callers)
+        self.in_flight -= batch.count
         return count_batch(self.statistics, self.budget, batch, self.clock.wall_ms())
 
     def count_execution(self, batch: Batch) -> None:

@@ -333,6 +333,7 @@ class SequenceScheduler:
             step.failure = wrong
             # Counted here: the batch counts the others as successful.
             batch.callers = [caller for caller in batch.callers if caller is not step]
+            batch.count = len(batch.callers)
             self._responder.count_failure(step, wrong)
 
     def keep_states(self, step: SequenceRequest, outputs: Mapping[str, Array]) -> NaiadError | None:

@@ -39,6 +39,7 @@ class WorkerChannel:
 
     Attributes:
         problem: what was wrong with its last frame, "" for nothing.
+        on_read: called when all complete frames that one reading gave have been taken.
         on_drained: called when the worker has taken all that waited for it.
     """
 
@@ -52,6 +53,7 @@ class WorkerChannel:
         kinds: frozenset[int] = KINDS,
     ) -> None:
         self.problem = ""
+        self.on_read: Callable[[], object] | None = None
         self.on_drained: Callable[[], object] | None = None
         self._name = name
         self._connection = connection
@@ -74,7 +76,7 @@ class WorkerChannel:
         if not self._is_open:
             return
         self._is_open = False
-        self.on_drained = None
+        self.on_drained = self.on_read = None
         self._loop.remove_reader(self._connection.fileno())
         self._loop.remove_writer(self._connection.fileno())
         for descriptor in (*self._descriptors, *(d for _, d in self._unsent)):
@@ -179,6 +181,8 @@ class WorkerChannel:
                 self._take_frames(self._rest, len(self._rest))
             else:
                 self._take_frames(self._buffer, size)
+            if self.on_read is not None:
+                self.on_read()
         except Exception:
             # Its memory may be damaged, and none of its further frames can be trusted.
             logger.exception("%s said what cannot be understood", self._name)

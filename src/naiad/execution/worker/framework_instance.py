@@ -45,6 +45,7 @@ class FrameworkInstance(ProcessInstance):
     """Runs batches one after another in a framework's process."""
 
     sends_requests = False
+    gathers = True
 
     def __init__(
         self,
@@ -105,7 +106,7 @@ class FrameworkInstance(ProcessInstance):
         except Exception as error:
             # The writer counts on the worker knowing the schemas and segments that were announced.
             self._send_all(frames)
-            if isinstance(error, NaiadError) and len(batch.requests) > 1 and batch.splits:
+            if isinstance(error, NaiadError) and batch.count > 1 and batch.splits:
                 return self._run_singly(batch)
             return self._refuse(batch, error)
         register(number, batch)

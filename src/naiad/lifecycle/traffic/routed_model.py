@@ -39,6 +39,7 @@ class RoutedModel:
 
     # Versions may be on different devices.
     device = None
+    groups = None
     may_write_inputs = False
     __slots__ = (
         "__weakref__",

@@ -37,6 +37,7 @@ class FrontModel:
     problem = ""
     regions_from = NO_REGIONS
     device = None
+    groups = None
     may_write_inputs = False
 
     def __init__(self, submitter: Submitter, number: int, spec: ModelSpec, version: int) -> None:

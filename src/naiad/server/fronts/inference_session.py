@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from naiad.errors import CancelledError, InternalError, NaiadError, QueueFullError, UnavailableError, caller_text
+from naiad.execution.batching.request_group import GroupOptions
+from naiad.execution.model.group_queue import LEAST_ROWS
 from naiad.execution.model_directory import CalledInput
 from naiad.request import Array, Outputs, RequestOptions
-from naiad.server.fronts.messages import CANCEL, FAILURE, FORGET, INFER, INPUTS, OPTIONS, OUTPUTS, RESPONSE, RESPONSE_OF
-from naiad.server.fronts.relayed_request import GrpcRelayedRequest, HttpRelayedRequest, RelayedRequest
-from naiad.server.fronts.tensors import Layout, LayoutSender, TensorLayout, opened, received
+from naiad.server.fronts.messages import (
+    CANCEL,
+    FAILURE,
+    FORGET,
+    INFER,
+    INPUTS,
+    OPTIONS,
+    OUTPUTS,
+    RESPONSE,
+    RESPONSE_OF,
+    RESPONSES,
+)
+from naiad.server.fronts.relayed_group import RelayedGroup
+from naiad.server.fronts.relayed_request import GrpcRelayedRequest, HttpRelayedRequest, RelayedRequest, Row
+from naiad.server.fronts.tensors import Layout, LayoutSender, TensorLayout, opened, received, row_bytes
 
 if TYPE_CHECKING:
     from naiad.engine.engine import Engine
+    from naiad.execution.model.group_queue import GroupQueue
     from naiad.execution.model.interface import ServingModel
     from naiad.lifecycle.memory.load_on_demand import Waiting
     from naiad.server.fronts.link import Handlers, Link, Place
@@ -23,8 +38,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("naiad")
 
-Row = tuple[int, str, int, int, int, "list[Place]"]
-"""Number, id, times of arrival and submission, bytes and places of one request."""
 _CLASSES: Final = {"HTTP": HttpRelayedRequest, "GRPC": GrpcRelayedRequest}
 
 
@@ -38,6 +51,10 @@ class InferenceSession:
         self._waiting: dict[int, Waiting] = {}
         self._options: dict[int, RequestOptions] = {}
         self._inputs: dict[int, tuple[TensorLayout, ...]] = {}
+        # The groups of requests, by the numbers of these; the most requests of a layout that form one, and its options.
+        self._grouped: dict[int, RelayedGroup] = {}
+        self._row_bytes: dict[int, int] = {}
+        self._group_options: dict[tuple[int, int], GroupOptions] = {}
 
     def connect(self, link: Link) -> None:
         """Respond over ``link``. Called before the first request."""
@@ -56,7 +73,7 @@ class InferenceSession:
 
     def close(self) -> None:
         """The front end is gone, and with it everybody who waits for a response."""
-        for mark in list(self._open):
+        for mark in [*self._open, *self._grouped]:
             self._cancel(mark)
         self._forget()
 
@@ -66,17 +83,22 @@ class InferenceSession:
         self._options[number] = RequestOptions(*fields)
 
     def _take_inputs(self, number: int, layout: Layout) -> None:
-        self._inputs[number] = received(layout)
+        tensors = self._inputs[number] = received(layout)
+        self._row_bytes[number] = row_bytes(tensors)
 
     def _forget(self) -> None:
         self._options.clear()
+        self._group_options.clear()
         self._inputs.clear()
+        self._row_bytes.clear()
 
     def _infer(self, model: int, options: int, layout: int, carrier: str, rows: list[Row]) -> None:
         """Submit requests that are alike."""
         wanted, kind = self._table.get(model), _CLASSES[carrier]
         found_options, tensors, link, requests = self._options[options], self._inputs[layout], self._link, self._open
         serving = self._serving(wanted)
+        if len(rows) >= LEAST_ROWS and serving is not None and serving.groups is not None:
+            rows = self._submit_groups(serving.groups, kind, options, layout, rows)
         for mark, request_id, received_ns, queued_ns, held_bytes, places in rows:
             inputs = opened(link, tensors, places)
             request = kind(self, mark, found_options, inputs, request_id, received_ns, queued_ns, held_bytes)
@@ -91,6 +113,33 @@ class InferenceSession:
                 self._refuse_or_wait(request, wanted, tensors, error)
             except Exception:
                 self._failed(request)
+
+    def _submit_groups(
+        self, queue: GroupQueue, kind: type[RelayedRequest], options: int, layout: int, rows: list[Row]
+    ) -> list[Row]:
+        """Submit requests that are alike as groups; returns those that are to be submitted one by one."""
+        found, size = self._options[options], self._row_bytes[layout]
+        most = queue.rows_of(size) if size else 0
+        if found.rows != 1 or most < LEAST_ROWS:
+            return rows
+        left: list[Row] = []
+        tensors = self._inputs[layout]
+        for begin in range(0, len(rows), most):
+            part = rows[begin : begin + most]
+            count = len(part)
+            if count < LEAST_ROWS:
+                left += part
+                continue
+            key = options, count
+            of_group = self._group_options.get(key)
+            if of_group is None:
+                of_group = self._group_options[key] = GroupOptions(found, count)
+            group = RelayedGroup(self, of_group, kind, found, tensors, part, queue)
+            if queue.submit(group):
+                self._grouped.update(dict.fromkeys(group.marks, group))
+            else:
+                left += part
+        return left
 
     def _serving(self, wanted: Announced | None) -> ServingModel | None:
         """The announced model, if it still serves; None where requests have to be checked again, or refused.
@@ -155,6 +204,10 @@ class InferenceSession:
         request.respond({}, InternalError("internal error while the request was handled; see the server's log"))
 
     def _cancel(self, mark: int) -> None:
+        group = self._grouped.get(mark)
+        if group is not None:
+            group.queue.cancel(group, group.single(mark))
+            return
         request = self._open.get(mark)
         if request is None:
             return
@@ -169,22 +222,37 @@ class InferenceSession:
 
     def respond(self, request: RelayedRequest, outputs: Mapping[str, Array]) -> None:
         """Send the outputs of a request."""
-        sender = self._outputs
-        if sender.is_full:
-            sender.clear()
-            self._link.post((FORGET,))
-        layout, places = sender.send(outputs)
+        layout, places = self._place(outputs)
         mark = request.mark
-        self._open.pop(mark, None)
+        self._close(mark)
         if isinstance(outputs, Outputs) or request.version:
             parameters = dict(outputs.parameters) if isinstance(outputs, Outputs) else {}
             self._link.post((RESPONSE_OF, mark, layout, request.version, parameters, places))
         else:
             self._link.post_row((RESPONSE, layout), (mark, places))
 
+    def respond_group(self, marks: Sequence[int], outputs: Mapping[str, Array]) -> None:
+        """Send each of these requests its row of the outputs."""
+        grouped = self._grouped
+        for mark in marks:
+            del grouped[mark]
+        self._link.post((RESPONSES, *self._place(outputs), marks))
+
+    def _place(self, outputs: Mapping[str, Array]) -> tuple[int, list[Place]]:
+        sender = self._outputs
+        if sender.is_full:
+            sender.clear()
+            self._link.post((FORGET,))
+        return sender.send(outputs)
+
+    def _close(self, mark: int) -> None:
+        if self._open.pop(mark, None) is None:
+            # A batch has failed, and its requests ran one by one.
+            self._grouped.pop(mark, None)
+
     def fail(self, request: RelayedRequest, error: NaiadError) -> None:
         """Send the error of a request."""
-        self._open.pop(request.mark, None)
+        self._close(request.mark)
         self._link.post(
             (FAILURE, request.mark, error.http_status, error.grpc_code, caller_text(error), _kind_of(error))
         )

@@ -19,7 +19,7 @@ import numpy as np
 
 from naiad.eventloop.end_of_turn import end_of_turn_queue
 from naiad.execution.worker.channel import WorkerChannel
-from naiad.server.fronts.messages import DROP, RELEASE
+from naiad.server.fronts.messages import DROP, RELEASE, WITH_ROWS
 from naiad.worker.ipc.frames import FRAME
 from naiad.worker.ipc.segments import KEEP_FREE_S, SegmentPool, ServerSegments
 
@@ -64,11 +64,13 @@ class Link:
         self._on_lost = lost
         self._due: list[Message] = []
         self._groups: dict[Message, list[Message]] = {}
+        self._arrived: list[Message] = []
         self._own = SegmentPool()
         self._theirs = ServerSegments(self._released)
         self._trim_timer: asyncio.TimerHandle | None = None
         self.is_open = True
         self._channel = WorkerChannel(name, connection, loop, self._take_frame, self._lost, _KINDS)
+        self._channel.on_read = self._take_arrived
 
     # Sending
 
@@ -153,12 +155,19 @@ class Link:
         if kind == SEGMENT:
             self._theirs.add(number, self._channel.take_descriptor(), _SIZE.unpack(payload)[0])
             return
+        self._arrived += marshal.loads(payload)
+
+    def _take_arrived(self) -> None:
+        """Pass on all messages that one reading gave."""
         handlers = self._handlers
-        for kind, *arguments in marshal.loads(payload):
+        messages, self._arrived = self._arrived, []
+        for kind, *arguments in _joined(messages):
+            if not self.is_open:
+                return
             try:
                 handlers[kind](*arguments)
             except Exception:
-                # The other messages of the turn belong to other requests.
+                # The other messages belong to other requests.
                 logger.exception("%s sent a message that could not be handled", self._name)
 
     def _take_release(self, numbers: Sequence[int]) -> None:
@@ -192,6 +201,23 @@ class Link:
         self._connection.close()
         self._own.close()
         self._theirs.close()
+
+
+def _joined(messages: list[Message]) -> list[Message]:
+    """Messages with rows that are alike and follow each other as one, as ``post_row`` sends those of a turn.
+
+    A sender that has the time sends few rows at once, and a receiver that has none gets many frames in one reading.
+    """
+    if len(messages) < 2:
+        return messages
+    found = messages[:1]
+    for message in messages[1:]:
+        last = found[-1]
+        if message[0] in WITH_ROWS and message[:-1] == last[:-1]:
+            last[-1].extend(message[-1])
+        else:
+            found.append(message)
+    return found
 
 
 def _flat(part: Any) -> np.ndarray[Any, Any]:

@@ -13,6 +13,7 @@ Inference that takes the fast path, where the front end has parsed and checked a
     CANCEL       number                                                                  front -> engine
     OUTPUTS      number of a layout, the layout                                          engine -> front
     RESPONSE     layout, rows of (number, places)                                        engine -> front
+    RESPONSES    layout, places of the rows of all requests, numbers                     engine -> front
     RESPONSE_OF  number, layout, version or 0, parameters, places                        engine -> front
     FAILURE      number, name of the error's class, HTTP status, gRPC code, text         engine -> front
 
@@ -83,7 +84,10 @@ DRAINED: Final = 31
 RELEASE: Final = 32
 DROP: Final = 33
 RESPONSE_OF: Final = 34
+RESPONSES: Final = 37
 # LOADED: the engine has tried to load every model of its start.
 LOADED: Final = 35
 # LOG: the settings of the log.
 LOG: Final = 36
+# The last field of these is a list of rows; several that are otherwise equal say the same as one with all their rows.
+WITH_ROWS: Final = frozenset((INFER, RESPONSE))

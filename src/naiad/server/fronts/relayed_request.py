@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from naiad.errors import NaiadError
 from naiad.request import Array, InferRequest, Recipient, RequestOptions
+
+if TYPE_CHECKING:
+    from naiad.server.fronts.link import Place
+
+Row = tuple[int, str, int, int, int, "list[Place]"]
+"""Number, id, times of arrival and submission, bytes and places of one request."""
 
 
 class Responder(Protocol):

@@ -23,6 +23,7 @@ from naiad.server.fronts.messages import (
     OUTPUTS,
     RESPONSE,
     RESPONSE_OF,
+    RESPONSES,
 )
 from naiad.server.fronts.tensors import Layout, LayoutSender, TensorLayout, opened, received
 from naiad.shared_memory.registry import RegionRegistry
@@ -197,6 +198,7 @@ class RemoteEngine:
             MODELS: self._take_models,
             OUTPUTS: self._take_outputs,
             RESPONSE: self._take_responses,
+            RESPONSES: self._take_responses_of_group,
             RESPONSE_OF: self._take_response_of,
             FAILURE: self._take_failure,
             FORGET: self._outputs.clear,
@@ -253,6 +255,18 @@ class RemoteEngine:
                 request = found[1]
                 release(request.held_bytes)
                 self._respond(request, opened(link, tensors, places), None)
+
+    def _take_responses_of_group(self, layout: int, places: list[Place], marks: list[int]) -> None:
+        link, requests, release = self._link, self._open, self.budget.release
+        if link is None:
+            return
+        arrays = opened(link, self._outputs[layout], places)
+        for row, mark in enumerate(marks):
+            found = requests.pop(mark, None)
+            if found is not None:
+                request = found[1]
+                release(request.held_bytes)
+                self._respond(request, {name: array[row : row + 1] for name, array in arrays.items()}, None)
 
     def _take_response_of(
         self, mark: int, layout: int, version: int, parameters: dict[str, Any], places: list[Place]

@@ -102,6 +102,16 @@ def received(layout: Layout) -> tuple[TensorLayout, ...]:
     return tuple(TensorLayout(name, BY_WIRE[wire], BY_WIRE[wire].numpy, tuple(shape)) for name, wire, shape in layout)
 
 
+def row_bytes(tensors: Sequence[TensorLayout]) -> int:
+    """The bytes of tensors of one row; 0 if there is another number of rows, or if there are strings."""
+    size = 0
+    for _, dtype, _, shape in tensors:
+        if not dtype.itemsize or not shape or shape[0] != 1:
+            return 0
+        size += dtype.itemsize * math.prod(shape)
+    return size
+
+
 def opened(link: Link, tensors: Sequence[TensorLayout], places: Sequence[Place]) -> dict[str, Array]:
     """The arrays at these places: views of what has arrived, or of shared memory."""
     if len(tensors) == 1:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappush, heapreplace
+from itertools import chain
 from time import monotonic_ns, time
 from typing import Any, Final
 
@@ -201,7 +202,7 @@ class SlowOfModel:
 
     def _look(self, requests: Iterable[InferRequest], batch: BatchTimes, rows: int, reason: str) -> None:
         now_ns = monotonic_ns()
-        for request in requests:
+        for request in chain.from_iterable(request.singles() for request in requests):
             since, before = self._paused.pop(request, (0, 0))
             if now_ns - request.received_ns <= self._requests.threshold_ns:
                 continue
