@@ -24,7 +24,7 @@ from naiad.processes.freed_memory import return_freed_memory
 from naiad.worker.ipc.errors import ServerGoneError
 from naiad.worker.ipc.frames import CONFIG, EXECUTE, FAILED, INIT, LOG, OPEN, READY
 from naiad.worker.ipc.reader import Channel, Waiter
-from naiad.worker.runtime.inbox import Inbox, Work
+from naiad.worker.runtime.inbox import Inbox
 
 
 class FrameworkSession:
@@ -43,7 +43,6 @@ class FrameworkSession:
         self._main = Waiter()
         # Without checks of readiness: ``READY`` says that there is no ``is_ready()`` to call.
         self._arrivals = Inbox(self._channel, self._out, self._main.wake, lambda number: None)
-        self._inbox = self._arrivals.inbox
         self._backends = backends
         self._opened = opened
         self._key = ""
@@ -56,12 +55,7 @@ class FrameworkSession:
         """Serve until the server ends this session, or is gone; the exit code."""
         try:
             while True:
-                work = self._next()
-                if self._arrivals.release_skipped(work):
-                    del work
-                    continue
-                kind, number, payload, schemas = work
-                del work
+                kind, number, payload, schemas = self._arrivals.next(self._main)
                 if kind == EXECUTE:
                     self._execute(number, payload, schemas)
                 elif kind != INIT:
@@ -93,16 +87,6 @@ class FrameworkSession:
 
     def _poll(self) -> None:
         self._channel.poll()
-
-    def _next(self) -> Work:
-        if self._inbox:
-            # What has waited here may have been given up meanwhile.
-            self._channel.poll()
-        self._channel.wait_until(self._has_work, self._main)
-        return self._inbox.popleft()
-
-    def _has_work(self) -> bool:
-        return bool(self._inbox)
 
     def _handle(self, kind: int, number: int, payload: bytearray) -> None:
         if kind == OPEN and self._opened is not None:

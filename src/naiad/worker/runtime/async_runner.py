@@ -80,12 +80,11 @@ class LoopRunner:
     def _process(self) -> None:
         # First: work that arrives from here on schedules another call.
         self._is_scheduled = False
-        inbox, executor = self._host.inbox, self._executor
-        while inbox and executor is not None and (executor.decoupled or not self._tasks):
-            work = inbox.popleft()
-            if self._host.release_skipped(work):
-                del work
-                continue
+        executor = self._executor
+        while executor is not None and (executor.decoupled or not self._tasks):
+            work = self._host.take_work()
+            if work is None:
+                return
             batch = read_batch(self._host, *work)
             if batch is None:
                 self._stop()

@@ -33,8 +33,8 @@ class RuntimeHost(Host, Protocol):
     regions: Regions
     locate: Locate
 
-    def release_skipped(self, work: Work) -> bool:
-        """Release the memory of a frame from the inbox, if it is a batch that need not run; False if it is not."""
+    def take_work(self) -> Work | None:
+        """The next frame from the inbox, without batches that need not run; None when there is none."""
 
     def leave_if_gpu_lost(self, error: object) -> None:
         """End the process, whose responses are sent, where it has lost a GPU; ``error`` is what failed."""

@@ -19,7 +19,7 @@ from .flow_control import PausedRequests
 
 if TYPE_CHECKING:
     from ..api.inference_response import InferenceResponse
-    from ..ipc.reader import Channel
+    from ..ipc.reader import Channel, Waiter
     from ..ipc.types import Locate
     from .writer import FrameWriter
 
@@ -115,7 +115,24 @@ class Inbox:
         waiting = {work[1] for work in tuple(self.inbox) if work[0] in _BATCHES}
         self._skipped = (self._skipped | {number}) & waiting
 
-    def release_skipped(self, work: Work) -> bool:
+    def next(self, waiter: Waiter) -> Work:
+        """Wait in the main thread for its next frame."""
+        if self.inbox:
+            # What has waited here may have been given up meanwhile.
+            self._channel.poll()
+        while (work := self.take()) is None:
+            self._channel.wait_until(self.inbox.__len__, waiter)
+        return work
+
+    def take(self) -> Work | None:
+        """The next frame for the main thread, without batches that need not run; None when there is none."""
+        while self.inbox:
+            work = self.inbox.popleft()
+            if not self._release_skipped(work):
+                return work
+        return None
+
+    def _release_skipped(self, work: Work) -> bool:
         """Release the memory of a frame that was taken out, if it is a batch that need not run; False if it is not."""
         kind, number, payload, schemas = work
         if number not in self._skipped or kind not in _BATCHES:

@@ -59,7 +59,7 @@ class Session:
         self.out = FrameWriter(connection, self._look, self._unexpected_outputs.look_at, self.regions)
         self._arrivals = Inbox(self.channel, self.out, self._work_arrived, self._check_ready, self.regions, self._look)
         self.inbox = self._arrivals.inbox
-        self.release_skipped = self._arrivals.release_skipped
+        self.take_work = self._arrivals.take
         self.locate: Locate = self._arrivals.locate
         self._main = Waiter()
         self._model: Any = None
@@ -80,8 +80,7 @@ class Session:
         # Before the model loads: this thread notices a server that ends during ``initialize``.
         threading.Thread(target=self._keep_looking, name="naiad", daemon=True).start()
         try:
-            self._await_work()
-            _, _, payload, _ = self.inbox.popleft()
+            _, _, payload, _ = self._arrivals.next(self._main)
             command = json.loads(payload)
             self.instance = command["args"].get("model_instance_name", command["args"].get("model_name", ""))
             self.model_directory = command.get("model_directory") or os.path.dirname(
@@ -150,21 +149,14 @@ class Session:
         return 1
 
     def _execute_until_the_end(self) -> None:
-        executor, inbox = self._executor, self.inbox
+        executor, arrivals = self._executor, self._arrivals
         if executor is None:
             return
         if self._runner is not None:
             self._runner.run(executor)
             return
         while True:
-            if inbox:
-                # What has waited here may have been given up meanwhile.
-                self.channel.poll()
-            self._await_work()
-            work = inbox.popleft()
-            if self.release_skipped(work):
-                del work
-                continue
+            work = arrivals.next(self._main)
             batch = read_batch(self, *work)
             if batch is None:
                 return
@@ -172,9 +164,6 @@ class Session:
             del work
             executor.run(batch)
             del batch
-
-    def _await_work(self) -> None:
-        self.channel.wait_until(self.inbox.__len__, self._main)
 
     def _finalize(self) -> None:
         # Calls of other models end here: ``finalize`` may not make any.
