@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import subprocess
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from time import monotonic, monotonic_ns
 from typing import Any, ClassVar, Final
 
@@ -30,54 +28,37 @@ from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.response import Response
 from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.model_directory import ModelDirectory
-from naiad.execution.worker.bls import BlsCalls
 from naiad.execution.worker.channel import WorkerChannel
 from naiad.execution.worker.codec.client_memory import OutgoingFrame
-from naiad.execution.worker.codec.reader import ResponseReader
-from naiad.execution.worker.codec.writer import BatchWriter, frame, no_segments
-from naiad.execution.worker.control import Content, ControlRequests, ModelControlRequests, Reply
+from naiad.execution.worker.codec.writer import frame
+from naiad.execution.worker.control import Content, Reply
 from naiad.execution.worker.events import WorkerEventSink
 from naiad.execution.worker.frame_sender import FrameSender
 from naiad.execution.worker.in_flight import InFlightRequests
-from naiad.execution.worker.metrics import WorkerMetrics
-from naiad.execution.worker.process import END_S, MAX_IDS, WorkerProcess, is_first, log_line
+from naiad.execution.worker.process import END_S, WorkerProcess
 from naiad.execution.worker.readiness import WorkerReadiness
 from naiad.execution.worker.stdout import WorkerOutput
 from naiad.execution.worker.supervisor import RestartBackoff, StartedWorker, WorkerSupervisor
 from naiad.execution.worker.watchdog import ExecutionWatchdog
+from naiad.execution.worker.worker_session import WorkerSession
 from naiad.request import Array, InferRequest, request_label
 from naiad.telemetry.metrics.custom import CustomMetrics
 from naiad.worker.ipc.frames import (
-    CALL,
     CANCEL,
-    CANCEL_CALL,
-    CONTROL_REQUEST,
     DONE,
-    DROP_SEGMENT,
     FLAG_EMPTY,
     FLAG_ERROR,
     FLAG_FINAL,
     FLAG_RESCHEDULE,
-    FORGET_SCHEMAS,
-    IS_READY,
-    LOG,
-    NOTIFICATION,
     NUMBERS,
     PAUSE,
-    PING,
-    PONG,
-    RELEASE,
-    REPLY,
     RESPONSE,
     RESPONSES,
     RESPONSES_UNIFORM,
     RESUME,
-    SCHEMA,
-    SEGMENT,
     SEGMENT_BYTES,
     SKIP,
 )
-from naiad.worker.ipc.segments import ServerSegments, notice
 
 logger = logging.getLogger("naiad")
 
@@ -149,23 +130,9 @@ class ProcessInstance(ModelInstance):
 
     def _reset(self) -> None:
         """Replace everything that belongs to one worker."""
-        self._released: deque[int] = deque()
-        self._segments = ServerSegments(self._released.append)
-        self._writer = BatchWriter(self._spec)
-        self._reader = ResponseReader(self._spec, self._segments.open)
-        self._calls = BlsCalls(
-            self._models,
-            self._writer,
-            self._segments.open,
-            self._send_all,
-            self._sender.waiting,
-            self._requests.trace_of,
-        )
-        self._control = ControlRequests(
-            ModelControlRequests(self._models), WorkerMetrics(self._metrics), self._requests.trace_of
-        )
-        self._readiness = WorkerReadiness(self.name, False)
-        self._missed_beats = 0
+        self._session = WorkerSession(self.name, self._spec, self._sender, self._requests, self._models, self._metrics)
+        # Every batch needs these.
+        self._writer, self._reader = self._session.writer, self._session.reader
         # Why this side killed the worker, "" when it did not.
         self._verdict = ""
         self._is_late = False
@@ -204,9 +171,9 @@ class ProcessInstance(ModelInstance):
     def _handle_from_thread(self, content: Content, reply: Reply | None) -> None:
         """Pass on a control request, or a notification, of a worker that is not ready yet."""
         if reply is None:
-            self._loop.call_soon_threadsafe(self._control.notify, content)
+            self._loop.call_soon_threadsafe(self._session.control.notify, content)
         else:
-            self._loop.call_soon_threadsafe(self._control.handle, content, reply)
+            self._loop.call_soon_threadsafe(self._session.control.handle, content, reply)
 
     def _attach(self, has_ready_check: bool) -> None:
         """Listen to a worker that is ready."""
@@ -214,7 +181,7 @@ class ProcessInstance(ModelInstance):
         if process is None or self._supervisor.is_over:
             return
         channel = WorkerChannel(self.name, process.connection, self._loop, self._take, self._died)
-        channel.on_drained = self._calls.drained
+        channel.on_drained = self._session.calls.drained
         self._sender.channel = channel
         # Replies to what the model asked before it was ready go this way too.
         process.send = channel.send
@@ -224,12 +191,8 @@ class ProcessInstance(ModelInstance):
         self.is_down = False
         self.problem = ""
         self._timer = self._loop.call_later(BEAT_S, self._beat)
-        self._readiness = WorkerReadiness(self.name, has_ready_check)
-        self._check_ready()
-
-    def _check_ready(self) -> None:
-        if question := self._readiness.beat(monotonic()):
-            self._send(question)
+        self._session.readiness = WorkerReadiness(self.name, has_ready_check)
+        self._session.check_ready()
 
     @property
     def is_up(self) -> bool:
@@ -247,15 +210,14 @@ class ProcessInstance(ModelInstance):
     @property
     def not_ready(self) -> str:
         """The protocol's text for a model that reports itself as not ready, "" otherwise."""
-        return self._readiness.problem
+        return self._session.readiness.problem
 
     def detach(self) -> None:
         """Close the connection and release everything; the last call on the loop."""
         self._supervisor.stop()
         # First: responses to the calls that are cancelled below have nowhere to go.
         self._unlisten()
-        self._calls.close()
-        self._control.close()
+        self._session.close()
         if self._process is not None:
             self._process.end()
             self._process.close()
@@ -330,7 +292,7 @@ class ProcessInstance(ModelInstance):
             return self._refuse(batch, error)
         self._requests.begin(number, number + 1, batch)
         # Ahead of the batch: the worker can use these segments for its responses.
-        self._release_segments()
+        self._session.release_segments()
         for data, descriptor in frames:
             self._send(data, descriptor)
         batch.input_ns = monotonic_ns()
@@ -363,7 +325,7 @@ class ProcessInstance(ModelInstance):
         if number := self._requests.give_up(request):
             # Only this frame: the worker decides when the request ends, and its response comes as usual.
             self._send(frame(CANCEL, number))
-            self._calls.cancel_with(self._requests)
+            self._session.calls.cancel_with(self._requests)
 
     def pause(self, request: InferRequest, backpressure_timeout_ms: int) -> None:
         """Pause a request whose caller does not read, if it is in flight here."""
@@ -375,14 +337,6 @@ class ProcessInstance(ModelInstance):
         if number := self._requests.number_of(request):
             self._send(frame(RESUME, number))
 
-    def _release_segments(self) -> None:
-        released = []
-        # The last view of a segment may be dropped in any thread, which only appends to this queue.
-        while self._released:
-            released.append(NUMBERS.pack(self._released.popleft()))
-        if released:
-            self._send(frame(RELEASE, 0, b"".join(released)))
-
     # Receiving
 
     def _take(self, kind: int, number: int, payload: bytearray) -> None:
@@ -392,6 +346,8 @@ class ProcessInstance(ModelInstance):
             self._complete_uniform(number, self._reader.read_uniform(payload), came_ns)
         elif (handler := self._handlers.get(kind)) is not None:
             handler(self, number, payload)
+        else:
+            self._session.take(kind, number, payload)
 
     def _take_responses(self, number: int, payload: bytearray) -> None:
         came_ns = monotonic_ns()
@@ -407,78 +363,18 @@ class ProcessInstance(ModelInstance):
 
     def _take_response(self, number: int, payload: bytearray) -> None:
         self._respond(self._reader.read_one(payload, monotonic_ns()))
-        if self._released:
-            self._release_segments()
-
-    def _take_schema(self, number: int, payload: bytearray) -> None:
-        raw = bytes(payload)
-        # Schemas of calls and of responses come in the same kind of frame.
-        if not self._calls.learn(number, raw):
-            self._reader.learn(number, raw)
-
-    def _forget_schemas(self, number: int, payload: bytearray) -> None:
-        self._reader.forget()
-        self._calls.forget()
+        if self._session.has_released:
+            self._session.release_segments()
 
     def _take_done(self, number: int, payload: bytearray) -> None:
         self._done(number, orjson.loads(payload) if payload else {})
 
-    def _take_segment(self, number: int, payload: bytearray) -> None:
-        if (channel := self._sender.channel) is not None:
-            self._segments.add(number, channel.take_descriptor(), int.from_bytes(payload, "little"))
-
-    def _drop_segment(self, number: int, payload: bytearray) -> None:
-        self._segments.drop(number)
-
-    def _take_released(self, number: int, payload: bytearray) -> None:
-        self._writer.pool.release([n for (n,) in NUMBERS.iter_unpack(payload)])
-
-    def _take_log(self, number: int, payload: bytearray) -> None:
-        log_line(self.name, orjson.loads(payload), self._spec.name, self._requests.open_ids(MAX_IDS))
-
-    def _take_pong(self, number: int, payload: bytearray) -> None:
-        self._missed_beats = 0
-
-    def _take_readiness(self, number: int, payload: bytearray) -> None:
-        self._readiness.take(number, orjson.loads(payload))
-
-    def _take_control_request(self, number: int, payload: bytearray) -> None:
-        self._control.handle(orjson.loads(payload), partial(self._reply, self._sender.channel, number))
-
-    def _take_notification(self, number: int, payload: bytearray) -> None:
-        self._control.notify(orjson.loads(payload))
-
-    def _take_call(self, number: int, payload: bytearray) -> None:
-        self._calls.call(number, payload)
-        # The worker may wait for segments that tensors of earlier calls lie in.
-        self._release_segments()
-
-    def _cancel_call(self, number: int, payload: bytearray) -> None:
-        self._calls.cancel(number)
-
-    # Of the other kinds. A table of the class: one of the instance would refer back to it.
+    # The session takes the other kinds. A table of the class: one of the instance would refer back to it.
     _handlers: ClassVar[dict[int, FrameHandler]] = {
         RESPONSES: _take_responses,
         RESPONSE: _take_response,
         DONE: _take_done,
-        SCHEMA: _take_schema,
-        FORGET_SCHEMAS: _forget_schemas,
-        SEGMENT: _take_segment,
-        DROP_SEGMENT: _drop_segment,
-        RELEASE: _take_released,
-        LOG: _take_log,
-        PONG: _take_pong,
-        IS_READY: _take_readiness,
-        CONTROL_REQUEST: _take_control_request,
-        NOTIFICATION: _take_notification,
-        CALL: _take_call,
-        CANCEL_CALL: _cancel_call,
     }
-
-    def _reply(self, channel: WorkerChannel | None, number: int, content: Content) -> None:
-        # The reply may come when the worker that asked is gone and another has taken its place.
-        if channel is not None and channel is self._sender.channel:
-            channel.send(frame(REPLY, number, orjson.dumps(content)))
 
     def _complete_uniform(self, number: int, outputs: Sequence[Mapping[str, Array]], came_ns: int) -> None:
         """End the running batch with one response to each request; ``came_ns`` is when they arrived."""
@@ -554,7 +450,7 @@ class ProcessInstance(ModelInstance):
         process.process.kill()
 
     def _beat(self) -> None:
-        """Once a second: check that the worker is alive and ready, and drop memory that is not needed."""
+        """Once a second: check that the worker is alive, and have the session do what is due."""
         # First: ``_died``, which may follow below, cancels it.
         self._timer = self._loop.call_later(BEAT_S, self._beat)
         process = self._process
@@ -562,23 +458,10 @@ class ProcessInstance(ModelInstance):
             return
         # Beats and not seconds: the server itself may have been stopped (SIGSTOP) for a while.
         silence_s = self._worker_spec.silence_s or self._worker_spec.start_s
-        if self._missed_beats * BEAT_S >= silence_s:
+        if self._session.missed_beats * BEAT_S >= silence_s:
             self._end(process, f"it gave no sign of life for {silence_s:g} s ({self._worker_spec.setting})")
             return
-        # One open PING is enough: its PONG resets the count.
-        if not self._missed_beats:
-            self._send(frame(PING, 1))
-        self._missed_beats += 1
-        self._check_ready()
-        self._release_segments()
-        for number in self._writer.pool.trim():
-            self._send(frame(DROP_SEGMENT, number))
-        dropped: list[OutgoingFrame] = []
-        self._writer.regions.drop(dropped)
-        self._send_all(dropped)
-        for what, due in (("memory", notice), ("segments", no_segments)):
-            if (text := due.take()) and is_first(what):
-                logger.warning("%s", text)
+        self._session.beat()
 
     def _has_ended(self, process: WorkerProcess) -> bool:
         """Notice an end that the connection does not show, since a program that the worker started has it open too."""
@@ -623,10 +506,9 @@ class ProcessInstance(ModelInstance):
         # Before the requests are cleared below.
         late = self._requests.batch if self._is_late else None
         overtime = ExecutionTimeoutError(f"Stub process '{self.name}' was ended: {self._verdict}")
-        calls, control = self._calls, self._control
+        session = self._session
         self._reset()
-        calls.close()
-        control.close()
+        session.close()
         error = UnavailableError(f"Stub process '{self.name}' is not healthy. It has ended: {self.problem}")
         self._fail_open(error, late, overtime)
         if not self._supervisor.is_over:
@@ -657,7 +539,7 @@ class ProcessInstance(ModelInstance):
         if spawned is None:
             self.problem = failure
             # It may have made metrics before it failed.
-            self._control.close()
+            self._session.control.close()
             logger.error("%s: %s", self.name, failure)
             self._restart_later(True)
             return
