@@ -302,6 +302,10 @@ class InferRequest:
         """Send the response to the caller: ``error`` when it is not None, else ``outputs``."""
         raise NotImplementedError
 
+    def refuse(self, error: NaiadError) -> None:
+        """Send the error of a submission, instead of ``respond``: the model is in another process and refuses it."""
+        self.respond({}, error)
+
     def respond_part(self, outputs: Mapping[str, Array] | None, error: NaiadError | None, final: bool) -> None:
         """Send one response of a decoupled model to the caller. An error does not end the request: only ``final`` does.
 

@@ -12,6 +12,8 @@ TYPES = (
     *("FP16", "FP32", "FP64", "STRING"),
 )
 LABELS = "cat\ndog\nbird\nfish\n"
+FRONT_ENDS = (1, 2)
+"""``--frontend-processes``: what callers get is the same."""
 ONE_ON_THE_CPU = "instance_group [ { kind: KIND_CPU count: 1 } ]"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from conformance.recorded_models import write_repository
+from conformance.recorded_models import FRONT_ENDS, write_repository
 from conformance.replay_http import assert_answer, load, send
 from naiad.testing import RunningServer, serving
 
@@ -25,11 +25,12 @@ CASES = [(group, case) for group in GROUPS for case in load(group)]
 MEANT: dict[str, dict[str, Any]] = json.loads((HERE / "meant.json").read_text(encoding="utf-8"))
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+@pytest.fixture(scope="module", params=FRONT_ENDS)
+def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("recorded")
     write_repository(folder / "models")
-    with serving(folder / "log", "--model-repository", folder / "models", "--disable-auto-complete-config") as running:
+    options = ("--model-repository", folder / "models", "--disable-auto-complete-config")
+    with serving(folder / "log", *options, "--frontend-processes", request.param) as running:
         yield running
 
 

@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from conformance import replay_grpc, replay_http
-from conformance.recorded_models import ONE_ON_THE_CPU
+from conformance.recorded_models import FRONT_ENDS, ONE_ON_THE_CPU
 from naiad.testing import HttpResponse, RunningServer, serving
 from support.served_models import tensor
 
@@ -69,13 +69,14 @@ def write(repository: Path, name: str, strategy: str, correlation: str = "TYPE_U
     )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+@pytest.fixture(scope="module", params=FRONT_ENDS)
+def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[RunningServer]:
     repository = tmp_path_factory.mktemp("sequences") / "models"
     write(repository, "seq_direct", "direct { }")
     write(repository, "seq_oldest", "oldest { max_candidate_sequences: 4 }")
     write(repository, "seq_string", "oldest { max_candidate_sequences: 4 }", "TYPE_STRING")
-    with serving(repository.parent / "log", "--model-repository", repository) as running:
+    options = ("--model-repository", repository, "--frontend-processes", request.param)
+    with serving(repository.parent / "log", *options) as running:
         yield running
 
 

@@ -502,7 +502,7 @@ def test_a_group_that_waits_fails_one_by_one_when_no_worker_is_left() -> None:
             def respond(self, request: RelayedRequest, outputs: object) -> None:
                 raise AssertionError(f"{request.mark} was answered")
 
-            def fail(self, request: RelayedRequest, error: NaiadError) -> None:
+            def fail(self, request: RelayedRequest, error: NaiadError, is_refusal: bool = False) -> None:
                 sent.append((request.mark, str(error)))
 
             def respond_group(self, marks: object, outputs: object) -> None:

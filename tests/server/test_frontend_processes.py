@@ -209,6 +209,11 @@ def test_errors_have_the_texts_of_one_process(server: RunningServer) -> None:
     expected = {"error": "unexpected inference input 'X' for model 'same'"}
     assert (wrong.status, wrong.json()) == (400, expected)
     assert server.get("/nothing").status == 404
+    given = {"name": "INPUT", "datatype": "INT32", "shape": [1, 1], "data": [1]}
+    refused = server.infer("adds", {"inputs": [given], "parameters": {"sequence_id": 77}})
+    # The reference sends the errors of a submission as JSON, and those of a run as text.
+    assert (refused.status, refused.headers["content-type"]) == (400, "application/json")
+    assert "must specify the START flag" in refused.json()["error"]
 
 
 def test_statistics_are_those_of_the_whole_server(server: RunningServer) -> None:

@@ -186,7 +186,7 @@ class InferenceSession:
                 request.queued_ns = monotonic_ns()
                 self._check_again(request, wanted, tensors)
             except NaiadError as wrong:
-                request.respond({}, wrong)
+                request.refuse(wrong)
             except Exception:
                 self._failed(request)
 
@@ -195,7 +195,7 @@ class InferenceSession:
         except NaiadError as refused:
             error, waiting = refused, None
         if waiting is None:
-            request.respond({}, error)
+            request.refuse(error)
         else:
             self._waiting[request.mark] = waiting
 
@@ -250,12 +250,11 @@ class InferenceSession:
             # A batch has failed, and its requests ran one by one.
             self._grouped.pop(mark, None)
 
-    def fail(self, request: RelayedRequest, error: NaiadError) -> None:
-        """Send the error of a request."""
+    def fail(self, request: RelayedRequest, error: NaiadError, is_refusal: bool = False) -> None:
+        """Send the error of a request; ``is_refusal``: that of its submission."""
         self._close(request.mark)
-        self._link.post(
-            (FAILURE, request.mark, error.http_status, error.grpc_code, caller_text(error), _kind_of(error))
-        )
+        codes = error.http_status, error.grpc_code
+        self._link.post((FAILURE, request.mark, *codes, caller_text(error), _kind_of(error), is_refusal))
 
 
 def _kind_of(error: NaiadError) -> str:

@@ -15,7 +15,8 @@ Inference that takes the fast path, where the front end has parsed and checked a
     RESPONSE     layout, rows of (number, places)                                        engine -> front
     RESPONSES    layout, places of the rows of all requests, numbers                     engine -> front
     RESPONSE_OF  number, layout, version or 0, parameters, places                        engine -> front
-    FAILURE      number, name of the error's class, HTTP status, gRPC code, text         engine -> front
+    FAILURE      number, HTTP status, gRPC code, text, name of the error's class,        engine -> front
+                 whether the submission failed
 
 Everything else goes to the engine as it came, and comes back as it is to be sent::
 

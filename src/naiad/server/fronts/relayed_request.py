@@ -21,8 +21,8 @@ class Responder(Protocol):
     def respond(self, request: RelayedRequest, outputs: Mapping[str, Array]) -> None:
         """Send the outputs of a request."""
 
-    def fail(self, request: RelayedRequest, error: NaiadError) -> None:
-        """Send the error of a request."""
+    def fail(self, request: RelayedRequest, error: NaiadError, is_refusal: bool = False) -> None:
+        """Send the error of a request; ``is_refusal``: that of its submission."""
 
 
 class RelayedRequest(InferRequest):
@@ -68,6 +68,9 @@ class RelayedRequest(InferRequest):
             self._responder.respond(self, outputs)
         else:
             self._responder.fail(self, error)
+
+    def refuse(self, error: NaiadError) -> None:
+        self._responder.fail(self, error, is_refusal=True)
 
 
 class HttpRelayedRequest(RelayedRequest):

@@ -282,13 +282,24 @@ class RemoteEngine:
         # Front ends check each array of ``Outputs``.
         self._respond(request, Outputs(opened(link, self._outputs[layout], places), parameters), None)
 
-    def _take_failure(self, mark: int, http_status: int, grpc_code: int, text: str, kind: str) -> None:
+    def _take_failure(
+        self, mark: int, http_status: int, grpc_code: int, text: str, kind: str, is_refusal: bool
+    ) -> None:
         found = self._open.pop(mark, None)
         if found is not None:
             request = found[1]
             self.budget.release(request.held_bytes)
             error = _ERRORS.get(kind, RemoteError)(text, http_status, grpc_code)
-            self._respond(request, {}, error)
+            if is_refusal:
+                self._refuse(request, error)
+            else:
+                self._respond(request, {}, error)
+
+    def _refuse(self, request: InferRequest, error: NaiadError) -> None:
+        try:
+            request.refuse(error)
+        except Exception:
+            logger.exception("an error could not be sent")
 
     def _respond(self, request: InferRequest, outputs: Mapping[str, Array], error: NaiadError | None) -> None:
         try:

@@ -75,6 +75,9 @@ class HttpInferRequest(HttpClientRequest):
             # Not checked before, to save time: an output may be missing, or not be one row-major block.
             self._send_any(outputs)
 
+    def refuse(self, error: NaiadError) -> None:
+        send_error(self.exchange, error)
+
     def _send_numbers(self, outputs: Mapping[str, Array]) -> bool:
         """Answer with JSON alone; False where the outputs do not fit the fast path."""
         response = self.plan.encode_json_response(self.id, outputs, LARGE_OUTPUT_BYTES)
