@@ -18,11 +18,14 @@ from naiad.server.fronts.messages import (
     CALL_MESSAGE,
     CALL_OPEN,
     CALL_PAUSE,
+    CALL_READ,
     CALL_REPLY,
     CALL_RESUME,
     CALL_SEND,
     CALL_STOP,
     CALL_TAKEN,
+    MESSAGE_BYTES,
+    WINDOW_BYTES,
 )
 from naiad.wire.grpc.responses import Fields
 from naiad.wire.grpc.status import INTERNAL_FAILURE, Status
@@ -48,7 +51,7 @@ class RelayedCall:
         self.receiver: Receiver | None = None
         self._session = session
         self._mark = mark
-        self._untaken = 0
+        self._untaken = self._read = 0
 
     @property
     def congested(self) -> bool:
@@ -85,6 +88,13 @@ class RelayedCall:
         """Take messages again."""
         if not self.ended:
             self._session.post((CALL_RESUME, self._mark))
+
+    def read(self, size: int) -> None:
+        """Note a message of ``size`` bytes, and tell the front end now and then, which sends no more than a window."""
+        self._read += size + MESSAGE_BYTES
+        if self._read >= WINDOW_BYTES // 4 and not self.ended:
+            read, self._read = self._read, 0
+            self._session.post((CALL_READ, self._mark, read))
 
     def taken(self, size: int) -> None:
         """The caller has taken responses of ``size`` bytes."""
@@ -181,7 +191,9 @@ class GrpcSession:
     def _message(self, mark: int, place: Place) -> None:
         call = self._open.get(mark)
         if call is not None and call.receiver is not None:
-            self._guarded(call, call.receiver.receive, self._link.open(place))
+            message = self._link.open(place)
+            self._guarded(call, call.receiver.receive, message)
+            call.read(len(message))
 
     def _end(self, mark: int) -> None:
         call = self._open.get(mark)

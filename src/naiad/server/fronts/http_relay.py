@@ -9,11 +9,13 @@ from naiad.errors import UnavailableError
 from naiad.frontends.http.server.exchange import Body, Exchange
 from naiad.frontends.http.server.replies import send_error
 from naiad.frontends.http.server.streaming_response import StreamingResponse
+from naiad.server.fronts.link import SEGMENT_BYTES
 from naiad.server.fronts.messages import HTTP, HTTP_CANCEL, HTTP_END, HTTP_PART, HTTP_TAKEN, HTTP_WHOLE
 from naiad.server.fronts.remote_engine import ENGINE_LOST
 from naiad.wire.http1.head import HEAD_END
 
 if TYPE_CHECKING:
+    from naiad.scheduling.admission import RequestBudget
     from naiad.server.fronts.link import Handlers, Link, Place
 
 # The front end writes these itself.
@@ -24,15 +26,17 @@ class RelayedExchange:
     """An exchange whose request is with the engine. It is the owner of the exchange.
 
     Attributes:
+        held_bytes: what it counts for in the budget; 0 for a small body.
         response: the streaming response, once it has begun.
         untaken: bytes of it that the engine is yet to hear of.
     """
 
-    __slots__ = ("_relay", "exchange", "response", "untaken")
+    __slots__ = ("_relay", "exchange", "held_bytes", "response", "untaken")
 
-    def __init__(self, relay: HttpRelay, exchange: Exchange) -> None:
+    def __init__(self, relay: HttpRelay, exchange: Exchange, held_bytes: int) -> None:
         self._relay = relay
         self.exchange = exchange
+        self.held_bytes = held_bytes
         self.response: StreamingResponse | None = None
         self.untaken = 0
 
@@ -44,11 +48,15 @@ class RelayedExchange:
 class HttpRelay:
     """Hands exchanges over to the engine's process.
 
+    Args:
+        budget: the bounds of this process, which large bodies count against.
+
     Attributes:
         handed_over: how many went there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, budget: RequestBudget) -> None:
+        self._budget = budget
         self.handed_over = 0
         self._link: Link | None = None
         self._open: dict[int, RelayedExchange] = {}
@@ -66,6 +74,7 @@ class HttpRelay:
         self._link = None
         failed, self._open = self._open, {}
         for relayed in failed.values():
+            self._release(relayed)
             if relayed.response is None:
                 send_error(relayed.exchange, UnavailableError(ENGINE_LOST))
             else:
@@ -78,7 +87,14 @@ class HttpRelay:
         if link is None:
             send_error(exchange, UnavailableError(ENGINE_LOST))
             return
-        relayed = RelayedExchange(self, exchange)
+        # Those lie in shared memory, so the socket to an engine that is busy takes any number of them.
+        size = len(body) if len(body) >= SEGMENT_BYTES else 0
+        if size:
+            if (error := self._budget.refusal(size)) is not None:
+                send_error(exchange, error)
+                return
+            self._budget.take(size)
+        relayed = RelayedExchange(self, exchange, size)
         self._open[id(exchange)] = relayed
         exchange.owner = relayed
         self.handed_over += 1
@@ -86,11 +102,26 @@ class HttpRelay:
 
     def cancel(self, relayed: RelayedExchange) -> None:
         """Notify the engine that the caller left."""
+        is_gone = relayed.exchange.closed()
+        if is_gone:
+            # It stays open until the engine responds: its number must not be used again before.
+            self._release(relayed)
         if self._link is not None:
-            self._link.post((HTTP_CANCEL, id(relayed.exchange), relayed.exchange.closed()))
+            self._link.post((HTTP_CANCEL, id(relayed.exchange), is_gone))
+
+    def _pop(self, mark: int) -> RelayedExchange | None:
+        relayed = self._open.pop(mark, None)
+        if relayed is not None:
+            self._release(relayed)
+        return relayed
+
+    def _release(self, relayed: RelayedExchange) -> None:
+        if relayed.held_bytes:
+            self._budget.release(relayed.held_bytes)
+            relayed.held_bytes = 0
 
     def _take_whole(self, mark: int, first: bytes, rest: Place | None) -> None:
-        relayed = self._open.pop(mark, None)
+        relayed = self._pop(mark)
         link = self._link
         if relayed is not None and link is not None:
             relayed.exchange.send(first if rest is None else [first, link.open(rest)])
@@ -119,7 +150,7 @@ class HttpRelay:
             link.post((HTTP_TAKEN, mark, size))
 
     def _take_end(self, mark: int) -> None:
-        relayed = self._open.pop(mark, None)
+        relayed = self._pop(mark)
         if relayed is not None and relayed.response is not None:
             relayed.response.end()
 

@@ -30,6 +30,7 @@ Everything else goes to the engine as it came, and comes back as it is to be sen
     CALL         number, path, metadata, place of the message                            front -> engine
     CALL_OPEN    number, path, metadata                                                  front -> engine
     CALL_MESSAGE, CALL_END, CALL_STOP, CALL_CANCEL, CALL_TAKEN                           front -> engine
+    CALL_READ    number, bytes of messages that the engine has read                      engine -> front
     CALL_REPLY   number, place                                                           engine -> front
     CALL_SEND, CALL_PAUSE, CALL_RESUME                                                   engine -> front
     CALL_FINISH  number, code, text, trailing metadata                                   engine -> front
@@ -90,5 +91,10 @@ RESPONSES: Final = 37
 LOADED: Final = 35
 # LOG: the settings of the log.
 LOG: Final = 36
+CALL_READ: Final = 38
 # The last field of these is a list of rows; several that are otherwise equal say the same as one with all their rows.
 WITH_ROWS: Final = frozenset((INFER, RESPONSE))
+# Of a stream, the bytes of messages on their way to the engine, after which one more may have any size; and what a
+# message counts beside its own bytes.
+WINDOW_BYTES: Final = 1 << 20
+MESSAGE_BYTES: Final = 1 << 10
