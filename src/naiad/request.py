@@ -102,6 +102,11 @@ class RequestOptions:
         self.flags = flags
         self.correlation_id = correlation_id
 
+    def take_over(self, options: RequestOptions) -> None:
+        """Set all fields to those of ``options``."""
+        for name in RequestOptions.__slots__:
+            setattr(self, name, getattr(options, name))
+
 
 class DeviceOptions(RequestOptions):
     """The options of a request of an ensemble to a member whose tensors may stay on its device."""
@@ -109,8 +114,7 @@ class DeviceOptions(RequestOptions):
     __slots__ = ("resident",)
 
     def __init__(self, options: RequestOptions, resident: frozenset[str]) -> None:
-        for name in RequestOptions.__slots__:
-            setattr(self, name, getattr(options, name))
+        self.take_over(options)
         self.resident: frozenset[str] = resident  # type: ignore[misc]
 
 
@@ -141,8 +145,7 @@ class TracedOptions(RequestOptions):
     __slots__ = ("trace",)
 
     def __init__(self, options: RequestOptions, trace: RequestTrace) -> None:
-        for name in RequestOptions.__slots__:
-            setattr(self, name, getattr(options, name))
+        self.take_over(options)
         self.trace = trace
 
 

@@ -12,6 +12,7 @@ from naiad.frontends.grpc.rpc.call import Unary
 from naiad.scheduling.admission import RequestBudget
 from naiad.server.fronts.grpc_relay import GrpcRelay, RelayedStream
 from naiad.server.fronts.http_relay import HttpRelay
+from naiad.server.fronts.large_bodies import LargeBodies
 from naiad.server.fronts.link import SEGMENT_BYTES
 from naiad.server.fronts.messages import (
     CALL,
@@ -87,7 +88,7 @@ def budget() -> RequestBudget:
 
 @pytest.fixture
 def relay(link: Any, budget: RequestBudget) -> GrpcRelay:
-    relay = GrpcRelay(budget)
+    relay = GrpcRelay(LargeBodies(budget))
     relay.connect(link)
     return relay
 
@@ -208,7 +209,7 @@ class NotedExchange:
 
 @pytest.mark.parametrize("end", ["response", "gone", "disconnect"])
 def test_large_bodies_count_until_their_response(link: Any, budget: RequestBudget, end: str) -> None:
-    relay = HttpRelay(budget)
+    relay = HttpRelay(LargeBodies(budget))
     relay.connect(link)
     exchanges: list[Any] = [NotedExchange() for _ in range(5)]
     for exchange in exchanges:

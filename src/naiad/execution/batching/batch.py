@@ -81,6 +81,11 @@ class Batch:
         self.count = 0
         return requests
 
+    def drop_caller(self, request: InferRequest) -> None:
+        """Drop a request from those that are counted when the batch is done: it was counted elsewhere."""
+        self.callers = [caller for caller in self.callers if caller is not request]
+        self.count = len(self.callers)
+
     def singles(self) -> list[InferRequest]:
         """The requests of all callers."""
         return [single for request in self.callers for single in request.singles()]

@@ -16,8 +16,7 @@ class GroupOptions(RequestOptions):
     is_group: ClassVar[bool] = True
 
     def __init__(self, options: RequestOptions, rows: int) -> None:
-        for name in RequestOptions.__slots__:
-            setattr(self, name, getattr(options, name))
+        self.take_over(options)
         self.rows = rows
 
 

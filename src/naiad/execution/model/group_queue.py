@@ -56,9 +56,7 @@ class GroupQueue:
         return True
 
     def cancel(self, group: RequestGroup, request: InferRequest) -> None:
-        """Cancel one of its requests: it leaves the group at once; one that runs gets its response all the same."""
-        if group.is_taken:
-            return
+        """Cancel a request of a group that no batch has taken: it leaves the group at once."""
         if group.count == 1:
             self._scheduler.cancel(group)
             return

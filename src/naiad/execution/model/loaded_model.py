@@ -220,7 +220,8 @@ class LoadedModel:
         spec, batching = self.spec, self.spec.batching
         if batching is None or not self._is_plain or self._intercepts or self._responder.tracer is not None:
             return None
-        # Those have rules about which requests make a batch. Without preferred sizes it is the largest one.
+        # Preferred sizes, ragged inputs and strategies decide by single requests. The only preferred size of a model
+        # that configures none is its largest one.
         if (
             min(batching.preferred_batch_sizes) < spec.max_batch_size
             or spec.assembly is not None

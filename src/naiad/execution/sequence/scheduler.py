@@ -332,8 +332,7 @@ class SequenceScheduler:
         if wrong is not None:
             step.failure = wrong
             # Counted here: the batch counts the others as successful.
-            batch.callers = [caller for caller in batch.callers if caller is not step]
-            batch.count = len(batch.callers)
+            batch.drop_caller(step)
             self._responder.count_failure(step, wrong)
 
     def keep_states(self, step: SequenceRequest, outputs: Mapping[str, Array]) -> NaiadError | None:

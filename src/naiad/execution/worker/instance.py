@@ -363,8 +363,7 @@ class ProcessInstance(ModelInstance):
 
     def _take_response(self, number: int, payload: bytearray) -> None:
         self._respond(self._reader.read_one(payload, monotonic_ns()))
-        if self._session.has_released:
-            self._session.release_segments()
+        self._session.release_segments()
 
     def _take_done(self, number: int, payload: bytearray) -> None:
         self._done(number, orjson.loads(payload) if payload else {})

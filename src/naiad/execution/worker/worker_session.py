@@ -121,11 +121,6 @@ class WorkerSession:
 
     # Segments
 
-    @property
-    def has_released(self) -> bool:
-        """Whether ``release_segments`` has something to send."""
-        return bool(self._released)
-
     def release_segments(self) -> None:
         """Tell the worker which of its segments nothing refers to any more."""
         released = []

@@ -25,6 +25,7 @@ from naiad.server.fronts.control import LISTENING as IS_LISTENING
 from naiad.server.fronts.control import READY, Control
 from naiad.server.fronts.grpc_relay import GrpcRelay
 from naiad.server.fronts.http_relay import HttpRelay
+from naiad.server.fronts.large_bodies import LargeBodies
 from naiad.server.fronts.link import Link
 from naiad.server.fronts.messages import COUNTS, DRAIN, DRAINED, LISTENING, LOADED, LOG, METHODS
 from naiad.server.fronts.remote_engine import RemoteEngine
@@ -68,8 +69,8 @@ class FrontProcess:
         self._shares = MemoryShares.of(usable, options.max_in_flight_bytes)
         self._budget = request_budget(options, self._shares)
         self._engine = RemoteEngine(self._budget)
-        self._http = HttpRelay(self._budget)
-        self._grpc = GrpcRelay(self._budget)
+        self._http = HttpRelay(LargeBodies(self._budget))
+        self._grpc = GrpcRelay(LargeBodies(self._budget))
         self._json_work = JsonWork(self._budget)
         self._gates = gates(options)
         self._reloader = FileReloader(reloaded_paths(options))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from naiad.errors import UnavailableError
+from naiad.errors import QueueFullError, UnavailableError
 from naiad.frontends.grpc.rpc.call import Body, Method, RpcCall, Streaming, Unary, fail
-from naiad.server.fronts.link import SEGMENT_BYTES
 from naiad.server.fronts.messages import (
     CALL,
     CALL_CANCEL,
@@ -28,7 +27,7 @@ from naiad.server.fronts.messages import (
 from naiad.server.fronts.remote_engine import ENGINE_LOST
 
 if TYPE_CHECKING:
-    from naiad.scheduling.admission import RequestBudget
+    from naiad.server.fronts.large_bodies import LargeBodies
     from naiad.server.fronts.link import Handlers, Link, Message, Place
     from naiad.wire.grpc.responses import Fields
 
@@ -39,7 +38,7 @@ class RelayedStream:
     Attributes:
         call: the call.
         mark: its number.
-        held_bytes: what it counts for in the budget; 0 for streams and small messages.
+        held_bytes: what it counts for in ``LargeBodies``; 0 for streams and small messages.
         untaken: bytes of responses that the engine is yet to hear of.
     """
 
@@ -102,14 +101,14 @@ class GrpcRelay:
     """Hands calls over to the engine's process.
 
     Args:
-        budget: the bounds of this process, which large messages count against.
+        large: bounds the large messages.
 
     Attributes:
         handed_over: how many calls went to the engine.
     """
 
-    def __init__(self, budget: RequestBudget) -> None:
-        self._budget = budget
+    def __init__(self, large: LargeBodies) -> None:
+        self._large = large
         self.handed_over = 0
         self._link: Link | None = None
         self._open: dict[int, RelayedStream] = {}
@@ -135,14 +134,14 @@ class GrpcRelay:
         self._link = None
         failed, self._open = self._open, {}
         for relayed in failed.values():
-            self._release(relayed)
+            self._large.release(relayed)
             fail(relayed.call, UnavailableError(ENGINE_LOST))
 
     def method(self, path: str, is_stream: bool, compressed: bool) -> Method:
         """A method whose calls go to the engine."""
         if is_stream:
             return Streaming(partial(self._open_stream, path), compressed)
-        return Unary(partial(self.call, path), compressed, self._budget.check)
+        return Unary(partial(self.call, path), compressed, self._large.check)
 
     def call(self, path: str, call: RpcCall, message: Body) -> None:
         """Hand a call with one message over."""
@@ -150,13 +149,12 @@ class GrpcRelay:
         if link is None:
             fail(call, UnavailableError(ENGINE_LOST))
             return
-        size = len(message) if len(message) >= SEGMENT_BYTES else 0
-        if size:
-            if (error := self._budget.refusal(size)) is not None:
-                fail(call, error)
-                return
-            self._budget.take(size)
-        call.owner = relayed = self._opened(call, size)
+        try:
+            held_bytes = self._large.take(len(message))
+        except QueueFullError as error:
+            fail(call, error)
+            return
+        call.owner = relayed = self._opened(call, held_bytes)
         link.post((CALL, relayed.mark, path, dict(call.metadata), link.place(message)))
 
     def _open_stream(self, path: str, call: RpcCall) -> RelayedStream:
@@ -192,12 +190,8 @@ class GrpcRelay:
     def _pop(self, mark: int) -> RelayedStream | None:
         relayed = self._open.pop(mark, None)
         if relayed is not None:
-            self._release(relayed)
+            self._large.release(relayed)
         return relayed
-
-    def _release(self, relayed: RelayedStream) -> None:
-        if relayed.held_bytes:
-            self._budget.release(relayed.held_bytes)
 
     # Messages of the engine
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from naiad.errors import UnavailableError
+from naiad.errors import QueueFullError, UnavailableError
 from naiad.frontends.http.server.exchange import Body, Exchange
 from naiad.frontends.http.server.replies import send_error
 from naiad.frontends.http.server.streaming_response import StreamingResponse
-from naiad.server.fronts.link import SEGMENT_BYTES
 from naiad.server.fronts.messages import HTTP, HTTP_CANCEL, HTTP_END, HTTP_PART, HTTP_TAKEN, HTTP_WHOLE
 from naiad.server.fronts.remote_engine import ENGINE_LOST
 from naiad.wire.http1.head import HEAD_END
 
 if TYPE_CHECKING:
-    from naiad.scheduling.admission import RequestBudget
+    from naiad.server.fronts.large_bodies import LargeBodies
     from naiad.server.fronts.link import Handlers, Link, Place
 
 # The front end writes these itself.
@@ -26,7 +25,7 @@ class RelayedExchange:
     """An exchange whose request is with the engine. It is the owner of the exchange.
 
     Attributes:
-        held_bytes: what it counts for in the budget; 0 for a small body.
+        held_bytes: what it counts for in ``LargeBodies``; 0 for a small body.
         response: the streaming response, once it has begun.
         untaken: bytes of it that the engine is yet to hear of.
     """
@@ -49,14 +48,14 @@ class HttpRelay:
     """Hands exchanges over to the engine's process.
 
     Args:
-        budget: the bounds of this process, which large bodies count against.
+        large: bounds the large bodies.
 
     Attributes:
         handed_over: how many went there.
     """
 
-    def __init__(self, budget: RequestBudget) -> None:
-        self._budget = budget
+    def __init__(self, large: LargeBodies) -> None:
+        self._large = large
         self.handed_over = 0
         self._link: Link | None = None
         self._open: dict[int, RelayedExchange] = {}
@@ -74,7 +73,7 @@ class HttpRelay:
         self._link = None
         failed, self._open = self._open, {}
         for relayed in failed.values():
-            self._release(relayed)
+            self._large.release(relayed)
             if relayed.response is None:
                 send_error(relayed.exchange, UnavailableError(ENGINE_LOST))
             else:
@@ -87,14 +86,12 @@ class HttpRelay:
         if link is None:
             send_error(exchange, UnavailableError(ENGINE_LOST))
             return
-        # Those lie in shared memory, so the socket to an engine that is busy takes any number of them.
-        size = len(body) if len(body) >= SEGMENT_BYTES else 0
-        if size:
-            if (error := self._budget.refusal(size)) is not None:
-                send_error(exchange, error)
-                return
-            self._budget.take(size)
-        relayed = RelayedExchange(self, exchange, size)
+        try:
+            held_bytes = self._large.take(len(body))
+        except QueueFullError as error:
+            send_error(exchange, error)
+            return
+        relayed = RelayedExchange(self, exchange, held_bytes)
         self._open[id(exchange)] = relayed
         exchange.owner = relayed
         self.handed_over += 1
@@ -105,20 +102,15 @@ class HttpRelay:
         is_gone = relayed.exchange.closed()
         if is_gone:
             # It stays open until the engine responds: its number must not be used again before.
-            self._release(relayed)
+            self._large.release(relayed)
         if self._link is not None:
             self._link.post((HTTP_CANCEL, id(relayed.exchange), is_gone))
 
     def _pop(self, mark: int) -> RelayedExchange | None:
         relayed = self._open.pop(mark, None)
         if relayed is not None:
-            self._release(relayed)
+            self._large.release(relayed)
         return relayed
-
-    def _release(self, relayed: RelayedExchange) -> None:
-        if relayed.held_bytes:
-            self._budget.release(relayed.held_bytes)
-            relayed.held_bytes = 0
 
     def _take_whole(self, mark: int, first: bytes, rest: Place | None) -> None:
         relayed = self._pop(mark)

@@ -51,9 +51,11 @@ class InferenceSession:
         self._waiting: dict[int, Waiting] = {}
         self._options: dict[int, RequestOptions] = {}
         self._inputs: dict[int, tuple[TensorLayout, ...]] = {}
-        # The groups of requests, by the numbers of these; the most requests of a layout that form one, and its options.
+        # By the numbers of their requests.
         self._grouped: dict[int, RelayedGroup] = {}
+        # By layout.
         self._row_bytes: dict[int, int] = {}
+        # By the options of the requests, and how many these are.
         self._group_options: dict[tuple[int, int], GroupOptions] = {}
 
     def connect(self, link: Link) -> None:
@@ -206,6 +208,9 @@ class InferenceSession:
     def _cancel(self, mark: int) -> None:
         group = self._grouped.get(mark)
         if group is not None:
+            if group.is_taken:
+                # It gets its response, as every request that runs.
+                return
             group.queue.cancel(group, group.single(mark))
             return
         request = self._open.get(mark)

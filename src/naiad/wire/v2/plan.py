@@ -107,8 +107,7 @@ class InferPlan(RequestOptions, Generic[_Head]):
         empty_final: bool = False,
     ) -> None:
         # A plan is the options of its requests, so that a request needs no other object; they are copied in here.
-        for name in RequestOptions.__slots__:
-            setattr(self, name, getattr(options, name))
+        self.take_over(options)
         outputs, regions = options.outputs, options.regions
         dtypes, binary = formats.dtypes, formats.binary
         self.empty_final = empty_final
