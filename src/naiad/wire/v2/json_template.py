@@ -102,7 +102,8 @@ class Templates:
         # Any other id stands somewhere in the text, which would give each request the same one.
         if request_id != header.id or self._find(body, start)[0] is not None:
             return
-        if not all(given.elements and _has_simple_data(given) for given in header.inputs):
+        # Without inputs, all optional, nothing would tell the parts of the text apart.
+        if not header.inputs or not all(given.elements and _has_simple_data(given) for given in header.inputs):
             return
         texts = _split(body, start, header.inputs)
         if texts is None or sum(map(len, texts)) > MAX_PLAN_KEY:

@@ -46,8 +46,7 @@ MAX_KEYS = 1 << 18
 _NAME_ONLY = r"/v2/models/(?P<model>[^/]++)"
 _SYSTEM = "/v2/systemsharedmemory"
 _CUDA = "/v2/cudasharedmemory"
-_REGION = "/region/(?P<region>[^/]++)"
-_ANY_REGION = f"(?:{_REGION})?"
+_ANY_REGION = "(?:/region/(?P<region>[^/]++))?"
 _ZEROS = re.compile(r"^(/v2/models/[^/]+/versions/)0+(?=[0-9])")
 """Zeros before a version: with them it is still the same version, and shares its handler and plans."""
 _DESCRIBED = (("Link", '</openapi.json>; rel="service-desc"'),)
@@ -89,8 +88,8 @@ ROUTES: tuple[Route, ...] = (
     make_route("POST", _NAME_ONLY + "/routes/rollback", model_routes.roll_back),
     make_route("GET", _SYSTEM + _ANY_REGION + "/status", shared_memory.system_status),
     make_route("GET", _CUDA + _ANY_REGION + "/status", shared_memory.cuda_status),
-    make_route("POST", _SYSTEM + _REGION + "/register", shared_memory.register_system_region),
-    make_route("POST", _CUDA + _REGION + "/register", shared_memory.register_cuda_region),
+    make_route("POST", _SYSTEM + _ANY_REGION + "/register", shared_memory.register_system_region),
+    make_route("POST", _CUDA + _ANY_REGION + "/register", shared_memory.register_cuda_region),
     make_route("POST", _SYSTEM + _ANY_REGION + "/unregister", shared_memory.unregister_system_region),
     make_route("POST", _CUDA + _ANY_REGION + "/unregister", shared_memory.unregister_cuda_region),
     make_route("GET", "/v2/logging", settings.show_log),

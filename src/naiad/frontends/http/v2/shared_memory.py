@@ -45,7 +45,7 @@ def register_system_region(engine: Engine, region: str, version: str | None) -> 
     """Handler that registers a part of a POSIX shared memory object."""
 
     def register(body: Body, done: Done) -> None:
-        given = _settings(engine, body)
+        given = _settings(engine, body, "system", region)
         key = _field(given, "key")
         if not isinstance(key, str):
             raise MalformedRequestError(f"Unable to parse 'key': expected a string, found {kind_of(key)}")
@@ -61,7 +61,7 @@ def register_cuda_region(engine: Engine, region: str, version: str | None) -> Ha
     """Handler that registers memory of a device."""
 
     def register(body: Body, done: Done) -> None:
-        given = _settings(engine, body)
+        given = _settings(engine, body, "cuda", region)
         handle = _handle(_field(given, "raw_handle"))
         device = _number("device_id", _field(given, "device_id"), _LARGEST_DEVICE)
         size = _number("byte_size", _field(given, "byte_size"))
@@ -88,9 +88,15 @@ def _unregister_handler(unregister: Callable[[str], None], region: str) -> Handl
     return action_handler(start)
 
 
-def _settings(engine: Engine, body: Body) -> dict[str, Any]:
-    """The settings of a registration; errors as ``check_allowed`` and ``read_settings``."""
+def _settings(engine: Engine, body: Body, kind: str, region: str) -> dict[str, Any]:
+    """The settings of a registration; errors as ``check_allowed`` and ``read_settings``.
+
+    Raises:
+        InvalidArgumentError: the path names no region.
+    """
     engine.regions.check_allowed()
+    if not region:
+        raise InvalidArgumentError(f"'region name' is necessary to register {kind} shared memory region")
     return read_settings(body)
 
 
