@@ -30,6 +30,8 @@ def execute(self, requests):
         time.sleep(0.01)
     while not os.path.exists(self.folder + "/go"):
         time.sleep(0.001)
+    while value == 88 and not requests[0].is_cancelled():
+        time.sleep(0.001)
     return [pb_utils.InferenceResponse([pb_utils.Tensor("y", x)]) for x in found]
 """
 
@@ -97,6 +99,24 @@ def test_a_caller_that_leaves_while_its_request_waits_in_the_worker(tmp_path: Pa
         assert (await callers[0].outputs())["y"].tolist() == [[1] * size]
         assert (await callers[3].outputs())["y"].tolist() == [[4] * size]
         assert not (tmp_path / "begun-2-1").exists()
+        assert model.in_flight == model.statistics.pending == 0
+
+    play_notes(tmp_path, test, how)
+
+
+@pytest.mark.parametrize("how", ["def", "async def"])
+def test_a_caller_that_leaves_just_as_its_request_begins(tmp_path: Path, how: str) -> None:
+    async def test(model: Any) -> None:
+        callers = [Caller(n) for n in (1, 88, 3)]
+        submit(model, *callers)
+        await until((tmp_path / "begun-1-1").exists)
+        (tmp_path / "go").touch()
+        # The loop does not hear of it, and takes the request for one that waits.
+        wait_until((tmp_path / "begun-88-1").exists, WAIT_S, "the second request begins")
+        model.cancel(callers[1])
+        assert isinstance(await callers[1].error(), CancelledError)
+        # The model is told, and ends.
+        assert (await callers[2].outputs())["y"].tolist() == [[3]]
         assert model.in_flight == model.statistics.pending == 0
 
     play_notes(tmp_path, test, how)

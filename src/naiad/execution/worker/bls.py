@@ -237,8 +237,9 @@ class BlsCalls:
         Each call gets a response: its result, or the error of a cancelled call.
         """
         if (self._running or len(self._waits)) and requests.nobody_waits:
-            # A copy: a call that is cancelled may respond at once and leave.
-            for request in list(self._running.values()):
+            # A copy: a call that is cancelled may respond at once and leave. The last first: a call that waits behind
+            # another must not begin as that one ends.
+            for request in reversed(list(self._running.values())):
                 request.target.cancel(request)
             for number, called in self._waits.leave_all():
                 self._refuse_call(number, called, CancelledError("the call was cancelled"))
@@ -249,7 +250,7 @@ class BlsCalls:
         running, self._running = self._running, {}
         self._held.clear()
         self._waits.leave_all()
-        for request in running.values():
+        for request in reversed(running.values()):
             request.target.cancel(request)
 
     def respond(

@@ -108,7 +108,8 @@ class ConnectionControl(OutboundQueue):
         lost = list(self.streams.values())
         self.streams.clear()
         self.unfinished.clear()
-        for stream in lost:
+        # The last first: a request that waits behind another must not begin as that one ends.
+        for stream in reversed(lost):
             self.drop(stream)
             stream.lost(code)
 

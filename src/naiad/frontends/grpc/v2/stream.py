@@ -112,7 +112,7 @@ class InferStream:
         self._decoupled = 0
         self._decoder = decoder
         self._places = OrderedRelease()
-        self._running: set[StreamRequest] = set()
+        self._running: dict[StreamRequest, None] = {}
         self._ends_on_error = call.metadata.get(ENDS_ON_ERROR) == "true"
         self._paused = False
         self._ended = False
@@ -240,19 +240,19 @@ class InferStream:
         request.queued_ns = monotonic_ns()
         # Before the submission: an inline model responds within it.
         self._places.add(request)
-        self._running.add(request)
+        self._running[request] = None
         try:
             if late is None:
                 request.submit()
             else:
                 request.submit_deferred(late)
         except NaiadError as error:
-            self._running.discard(request)
+            self._running.pop(request, None)
             self._release(request, partial(self._send_error, error, request.id))
 
     def _submit_decoupled(self, request: DecoupledRequest, late: DeferredInputs | None = None) -> None:
         request.queued_ns = monotonic_ns()
-        self._running.add(request)
+        self._running[request] = None
         self._decoupled += 1
         try:
             if late is None:
@@ -317,10 +317,11 @@ class InferStream:
         if self._waiting is not None:
             self._waiting.leave()
         # Emptied first: the responses of cancelled requests must find nobody waiting.
-        running, self._running = self._running, set()
+        running, self._running = self._running, {}
         self._backlog.forget_all()
         self._decoupled = 0
-        for request in running:
+        # The last first: a request that waits behind another must not begin as that one ends.
+        for request in reversed(running):
             request.model.cancel(request)
 
     # Called by the models
@@ -339,10 +340,10 @@ class InferStream:
             except NaiadError as unsendable:
                 error = unsendable
             else:
-                self._running.remove(request)
+                del self._running[request]
                 self._release(request, partial(self._call.send, parts, size))
                 return
-        self._running.remove(request)
+        del self._running[request]
         self._release(request, partial(self._send_error, error, request.id, request.plan.model))
 
     def send_part(
@@ -361,7 +362,7 @@ class InferStream:
         # Encoded first: a response that cannot be sent becomes an error with the same ``final``.
         part = self._part(request, outputs, error, final)
         if final:
-            self._running.remove(request)
+            del self._running[request]
             self._decoupled -= 1
         if isinstance(part, NaiadError):
             self._end_with(part)
@@ -399,7 +400,7 @@ class InferStream:
             f"{request_label(request.id)}the responses come faster than they are taken: too many wait, so the request "
             "was cancelled"
         )
-        self._running.remove(request)
+        del self._running[request]
         self._backlog.forget(request)
         self._decoupled -= 1
         # After it left ``_running``: the response to the cancellation is dropped, and the caller gets the error below.
