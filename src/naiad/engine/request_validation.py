@@ -47,9 +47,8 @@ def check_request(
         InvalidArgumentError: as these two, or an output is requested twice. Repeated inputs are checked first, then
             outputs, then inputs.
     """
-    label = request_label(request_id)
-    _check_repeats("input", [i.name for i in inputs], label)
-    _check_repeats("output", outputs, label)
+    check_repeats("input", [i.name for i in inputs], request_id)
+    check_repeats("output", outputs, request_id)
     # This order decides which of several mistakes the error names, as in the reference.
     names = check_outputs(spec, outputs)
     return check_inputs(spec, inputs, request_id), names
@@ -62,7 +61,7 @@ def check_inputs(spec: ModelSpec, inputs: Sequence[NamedShape], request_id: str)
         InvalidArgumentError: the first mismatch, with what was expected and found.
     """
     label = request_label(request_id)
-    _check_names(spec, inputs, label)
+    _check_names(spec, inputs, request_id)
     # The reference checks the inputs in reverse order, which decides the input that its text names.
     backwards = inputs[::-1]
     rows = _check_batch(spec, backwards, label) if spec.max_batch_size else 1
@@ -101,9 +100,10 @@ def check_size(spec: ModelSpec, name: str, expected: int, found: int, request_id
         )
 
 
-def _check_names(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> None:
+def _check_names(spec: ModelSpec, inputs: Sequence[NamedShape], request_id: str) -> None:
     given = [i.name for i in inputs]
-    _check_repeats("input", given, label)
+    check_repeats("input", given, request_id)
+    label = request_label(request_id)
     required = [t.name for t in spec.inputs.values() if not t.optional]
     # The number comes before the names, as in the reference.
     if not len(required) <= len(given) <= len(spec.inputs):
@@ -119,7 +119,12 @@ def _check_names(spec: ModelSpec, inputs: Sequence[NamedShape], label: str) -> N
         )
 
 
-def _check_repeats(kind: str, names: Sequence[str], label: str) -> None:
+def check_repeats(kind: str, names: Sequence[str], request_id: str) -> None:
+    """Check that no input or output is named twice; ``kind`` says which of them ``names`` are.
+
+    Raises:
+        InvalidArgumentError: one is.
+    """
     if len(set(names)) < len(names):
         # The first name that repeats an earlier one, as in the reference. A set, for a request may have thousands.
         seen: set[str] = set()
@@ -127,7 +132,7 @@ def _check_repeats(kind: str, names: Sequence[str], label: str) -> None:
             if repeated in seen:
                 break
             seen.add(repeated)
-        raise InvalidArgumentError(f"{label}{kind} '{repeated}' already exists in request")
+        raise InvalidArgumentError(f"{request_label(request_id)}{kind} '{repeated}' already exists in request")
 
 
 def _count_text(spec: ModelSpec, given: list[str], required: list[str]) -> str:

@@ -66,9 +66,10 @@ def assert_alike(message: bytes) -> None:
         assert (values is not None) == given_.HasField("contents")
         if values is None:
             continue
-        name = next((n for n in KINDS if len(getattr(given_.contents, n))), "")
+        filled = tuple(n for n in KINDS if len(getattr(given_.contents, n)))
+        name = filled[0] if filled else ""
         elements: list[Any] = list(getattr(given_.contents, name)) if name else []
-        assert (values.field, values.size) == (name, len(elements))
+        assert (values.filled, values.size) == (filled, len(elements))
         if name == "bytes_contents":
             assert decode_bytes(values.data, values.size, "it").tolist() == elements
         elif name:

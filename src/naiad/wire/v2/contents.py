@@ -1,10 +1,11 @@
 """Typed tensor data inside a request: ``InferTensorContents`` to an array.
 
-Each of its lists serves one or several datatypes; the first list that is not empty counts. FP16 and BF16 have none.
+Each of its lists serves one or several datatypes, and an input fills one list. FP16 and BF16 have none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from naiad.wire.v2.header import InputHeader
 
 
 class TypedContents(NamedTuple):
-    """The list of an input's contents that counts; ``field`` "" when there is none."""
+    """The list of an input's contents that is filled; ``field`` "" when none is."""
 
     message: Any
     field: str
@@ -41,7 +42,7 @@ class _Kind(NamedTuple):
     memory: bool = False
 
 
-# In the order of the fields' numbers, which decides the list that counts.
+# In the order of the fields' numbers, which decides the list that an error is about.
 KINDS: Final = {
     "bool_contents": _Kind("BOOL", ("BOOL",), True),
     "int_contents": _Kind("INT32", ("INT8", "INT16", "INT32")),
@@ -55,23 +56,31 @@ KINDS: Final = {
 
 
 def find_contents(message: Any, given: InputHeader, model: str) -> TypedContents:
-    """The list that counts in a message ``InferTensorContents``.
+    """The filled list of a message ``InferTensorContents``.
 
     Raises:
-        InvalidArgumentError: that list is not for the datatype of the input.
+        InvalidArgumentError: that list is not for the datatype of the input, or there is another one.
     """
-    field = next((name for name in KINDS if len(getattr(message, name))), "")
-    check_kind(field, given, model)
-    return TypedContents(message, field)
+    return TypedContents(message, the_field([name for name in KINDS if len(getattr(message, name))], given, model))
 
 
-def check_kind(field: str, given: InputHeader, model: str) -> None:
-    """Check that the list ``field`` is that of the input's datatype; errors as ``find_contents``."""
-    if field and given.dtype.wire not in KINDS[field].serves:
+def the_field(filled: Sequence[str], given: InputHeader, model: str) -> str:
+    """The only one of the ``filled`` lists, "" for none; errors as ``find_contents``.
+
+    Args:
+        filled: in the order of the fields' numbers.
+    """
+    if not filled:
+        return ""
+    field = filled[0]
+    unexpected = f"unexpected explicit tensor data for input tensor '{given.name}' for model '{model}'"
+    if given.dtype.wire not in KINDS[field].serves:
         raise InvalidArgumentError(
-            f"unexpected explicit tensor data for input tensor '{given.name}' for model '{model}' of type "
-            f"'{KINDS[field].wire}', expected datatype '{given.dtype.wire}'"
+            f"{unexpected} of type '{KINDS[field].wire}', expected datatype '{given.dtype.wire}'"
         )
+    if len(filled) > 1:
+        raise InvalidArgumentError(f"{unexpected}, binary data was already supplied.")
+    return field
 
 
 def decode_contents(contents: TypedContents, given: InputHeader, place: str) -> Array:

@@ -53,12 +53,12 @@ Body = bytes | bytearray | memoryview
 
 
 class TypedValues(NamedTuple):
-    """The contents of one input: ``field`` is the list that counts, "" for none, with ``size`` elements.
+    """The contents of one input: ``filled`` are the lists that have elements, the first of them ``size`` elements.
 
-    ``data``: the serialised tensor for strings, else a flat array.
+    ``data``: of the first list; the serialised tensor for strings, else a flat array.
     """
 
-    field: str
+    filled: tuple[str, ...]
     size: int
     data: Any
 
@@ -327,14 +327,14 @@ class _Contents:
         return at
 
     def values(self) -> TypedValues:
-        """The first list that is not empty counts."""
-        for name in _FIELDS:
-            if raw := self._numbers.get(name):
-                array = _array(name, raw)
-                return TypedValues(name, array.size, array)
-        if self._count:
-            return TypedValues(_FIELDS[_STRINGS - 1], self._count, self._strings)
-        return TypedValues("", 0, b"")
+        filled = tuple(name for name in _FIELDS if self._numbers.get(name))
+        if filled:
+            array = _array(filled[0], self._numbers[filled[0]])
+            return TypedValues((*filled, *self._strings_field()), array.size, array)
+        return TypedValues(self._strings_field(), self._count, self._strings if self._count else b"")
+
+    def _strings_field(self) -> tuple[str, ...]:
+        return _FIELDS[_STRINGS - 1 :] if self._count else ()
 
 
 def _array(name: str, raw: bytearray) -> Array:

@@ -200,11 +200,33 @@ def test_typed_contents_of_every_datatype(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
-def test_of_several_kinds_of_contents_the_first_counts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [2, 100_000], ids=["short", "read_by_a_thread"])
+def test_contents_of_several_kinds_are_refused(tmp_path: Path, count: int) -> None:
     async def scenario(services: Services) -> None:
-        message = typed("FP32", "fp32_contents", [1.0, 2.0])
+        for wire, field, value in (("INT64", "int64_contents", 7), ("BYTES", "bytes_contents", b"a")):
+            message = typed(wire, field, [value] * count, (count,))
+            message.inputs[0].contents.fp32_contents.append(1.0)
+            code, text = await services.error(message)
+            beginning = f"unexpected explicit tensor data for input tensor 'IN_{wire}' for model 'types'"
+            # The list with the lowest number is read first.
+            if wire == "BYTES":
+                assert (code, text) == (INVALID, beginning + " of type 'FP32', expected datatype 'BYTES'")
+            else:
+                assert (code, text) == (INVALID, beginning + ", binary data was already supplied.")
+        message = typed("FP32", "fp32_contents", [1.0] * count, (count,))
         message.inputs[0].contents.bytes_contents.append(b"x")
-        assert tensors(await services.answer(message))["OUT_FP32"].tolist() == [1.0, 2.0]
+        assert (await services.error(message))[1].endswith("binary data was already supplied.")
+
+    play(tmp_path, scenario)
+
+
+def test_an_input_that_is_there_twice_is_named_before_its_missing_data(tmp_path: Path) -> None:
+    async def scenario(services: Services) -> None:
+        message = pair()
+        message.id = "r"
+        message.inputs.append(message.inputs[0])
+        name = message.inputs[0].name
+        assert await services.error(message) == (INVALID, f"[request id: r] input '{name}' already exists in request")
 
     play(tmp_path, scenario)
 

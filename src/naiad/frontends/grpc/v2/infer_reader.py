@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from naiad.config.messages import message_class
 from naiad.config.spec import ModelSpec
 from naiad.engine.facade import InferenceEngine
-from naiad.engine.request_validation import check_size
+from naiad.engine.request_validation import check_repeats, check_size
 from naiad.errors import InternalError, InvalidArgumentError, NaiadError, UnsupportedError
 from naiad.execution.model.interface import ServingModel
 from naiad.frontends.grpc.rpc.call import Body
@@ -25,7 +25,7 @@ from naiad.lifecycle.memory.load_on_demand import LoadOnDemand
 from naiad.request import Array, request_label
 from naiad.scheduling.admission import RequestBudget
 from naiad.wire.proto_fields import has_more_fields
-from naiad.wire.v2.contents import TypedContents, check_kind, decode_contents
+from naiad.wire.v2.contents import TypedContents, decode_contents, the_field
 from naiad.wire.v2.header import MAX_DESCRIPTION_BYTES, MAX_ENTRIES, InferHeader, InputHeader, check_description
 from naiad.wire.v2.long_contents import LONG_STRINGS_BYTES, ReadContents, TypedValues, has_long_contents, read_contents
 from naiad.wire.v2.plan import MAX_PLAN_KEY, PlanMemo
@@ -196,7 +196,13 @@ class RequestDecoder:
             raws: Sequence[Raw] = _views(message, layout)
         else:
             raws = parsed.raw_input_contents if contents is None else contents.raws
-        header, found = read_message(parsed, raws, spec.name)
+        try:
+            header, found = read_message(parsed, raws, spec.name)
+        except InvalidArgumentError:
+            # The reference looks at all names before it looks for the data.
+            if len(parsed.inputs) <= MAX_ENTRIES:
+                check_repeats("input", [given.name for given in parsed.inputs], parsed.id)
+            raise
         sources: Sequence[Source | None] = found
         if contents is not None:
             sources = _with_contents(header, found, contents, spec.name)
@@ -288,7 +294,7 @@ def _with_contents(
     found: list[Source | None] = []
     for given, source, read in zip(header.inputs, sources, contents.inputs, strict=True):
         if read is not None and source is not None:
-            check_kind(read.field, given, model)
+            the_field(read.filled, given, model)
         found.append(source if read is None or source is None else read)
     return found
 

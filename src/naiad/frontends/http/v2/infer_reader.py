@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from naiad.config.spec import ModelSpec, TensorSpec
-from naiad.engine.request_validation import check_size
+from naiad.engine.request_validation import check_repeats, check_size
 from naiad.errors import InvalidArgumentError, UnsupportedError
 from naiad.execution.model.interface import ServingModel
 from naiad.frontends.http.server.exchange import Body
@@ -95,11 +95,12 @@ def _locate(header: InferHeader, spec: ModelSpec, available: int) -> dict[str, i
     """The offset of each binary input behind the JSON part; their sizes must use up the bytes that came, exactly."""
     offsets: dict[str, int] = {}
     offset = 0
-    for given in header.inputs:
+    for index, given in enumerate(header.inputs, 1):
         if given.binary_size is None:
             continue
         # Checked before the tensors are cut: a view beyond the body would only be shorter.
         if offset + given.binary_size > available:
+            check_repeats("input", [described.name for described in header.inputs[:index]], header.id)
             raise InvalidArgumentError(
                 f"unexpected size for input '{given.name}', expecting {given.binary_size - (available - offset)} "
                 f"additional bytes for model '{spec.name}'"
