@@ -96,6 +96,8 @@ def test_describing(flavour: Flavour) -> None:
     assert flavour.call("is_model_ready", "sum")
     assert not flavour.call("is_model_ready", "nope")
     metadata = flavour.json("get_server_metadata")
+    # Shared memory only where it is allowed.
+    assert set(EXTENSIONS) - set(metadata["extensions"]) <= {"system_shared_memory", "cuda_shared_memory"}
     assert metadata["extensions"] == [name for name in EXTENSIONS if name in metadata["extensions"]]
     assert flavour.json("get_model_metadata", "sum")["versions"] == ["1"]
     config = flavour.json("get_model_config", "sum")

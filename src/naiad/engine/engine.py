@@ -42,6 +42,7 @@ EXTENSIONS = (
     "classification",
     "sequence",
     "model_repository",
+    "model_repository(unload_dependents)",
     "schedule_policy",
     "model_configuration",
     *SHARED_MEMORY,
