@@ -19,6 +19,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from naiad.testing import RunningServer, serving, wait_until
 from support.otlp_collector import collecting
 from support.python_models import DOUBLES, REPEATS, write_python_model
+from support.served_ensembles import step, write_ensemble
 
 CALLS = """
 import json
@@ -51,6 +52,18 @@ class TritonPythonModel:
     def execute(self, requests):
         raise ValueError("never")
 """
+ASKS = """
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            x = pb_utils.get_input_tensor_by_name(request, "X")
+            inner = pb_utils.InferenceRequest(
+                model_name="chain", inputs=[x], requested_output_names=["Y"], trace=request.trace()
+            )
+            answers.append(pb_utils.InferenceResponse(inner.exec().output_tensors()))
+        return answers
+"""
 WITH_CONTEXT = """
 input [ { name: "X" data_type: TYPE_FP32 dims: [ -1 ] } ]
 output [ { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }, { name: "CONTEXT" data_type: TYPE_STRING dims: [ 1 ] } ]
@@ -62,6 +75,9 @@ SUMMARY = os.environ.get("TRACE_SUMMARY", "")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     write_python_model(folder, "calls", CALLS, tensors=WITH_CONTEXT)
+    write_python_model(folder, "asks", ASKS)
+    steps = step("doubles", {"X": "X"}, {"Y": "Z"}), step("doubles", {"X": "Z"}, {"Y": "Y"})
+    write_ensemble(folder, "chain", *steps, inputs={"X": "TYPE_FP32 -1"}, outputs={"Y": "TYPE_FP32 -1"})
     write_python_model(folder, "doubles", DOUBLES)
     write_python_model(folder, "fails", FAILS)
     write_python_model(folder, "repeats", REPEATS, "model_transaction_policy { decoupled: true }")
@@ -94,6 +110,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Iterator[
     options = (f"triton,file={folder / 'trace.json'}", "level=TIMESTAMPS", "rate=1")
     with serving(folder / "log", models, *(f"--trace-config={o}" for o in options), "--log-format=json") as server:
         assert infer(server, "calls", "outer") == {"Y": [6.0], "CONTEXT": [""]}
+        assert infer(server, "asks", "nested") == {"Y": [12.0]}
         assert infer(server, "doubles") == {"Y": [6.0]}
         stream(server, 3)
     yield folder / "trace.json"
@@ -123,6 +140,17 @@ def test_calls_of_a_traced_request_are_its_children(written: Path) -> None:
         times = [t["ns"] for t in child["timestamps"]]
         assert times == sorted(times)
         assert at["COMPUTE_START"] <= times[0] <= times[-1] <= at["COMPUTE_END"]
+
+
+@pytest.mark.slow
+def test_a_called_ensemble_has_its_steps_as_children(written: Path) -> None:
+    found = read(written)
+    outer = next(t for t in found.values() if t.get("request_id") == "nested")
+    (called,) = [t for t in found.values() if t.get("parent_id") == outer["id"]]
+    assert called["model_name"] == "chain"
+    steps = [t for t in found.values() if t.get("parent_id") == called["id"]]
+    assert [t["model_name"] for t in steps] == ["doubles", "doubles"]
+    assert all("COMPUTE_START" in {t["name"] for t in step["timestamps"]} for step in steps)
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ from naiad.execution.model.interface import ServingModel
 from naiad.execution.model.responder import ModelResponder, send_part, stopping_error
 from naiad.execution.model.tracing import ModelTracer
 from naiad.execution.model_directory import ModelDirectory
-from naiad.request import Array, InferRequest, RequestOptions, UnbatchedTimes
+from naiad.request import Array, InferRequest, RequestOptions, TracedOptions, UnbatchedTimes
 from naiad.scheduling.admission import RequestBudget
 from naiad.scheduling.ensemble.graph import EnsembleError, Graph, depth
 from naiad.telemetry.metrics.custom import CustomMetrics
@@ -305,7 +305,8 @@ class EnsembleModel:
             raise
         members.runs += 1
         trace: RunTrace | None = None
-        if self._sampler is not None or request.__class__ is MemberRequest:
+        is_within = request.__class__ is MemberRequest or request.options.__class__ is TracedOptions
+        if self._sampler is not None or is_within:
             trace = RunTrace.begin(self._sampler, request, self.spec, self.version)
         if (
             compiled is not None

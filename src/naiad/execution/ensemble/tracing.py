@@ -7,7 +7,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Final
 
 from naiad.errors import NaiadError
-from naiad.execution.model.request_trace import MAX_ERROR, MAX_ID, step_times
+from naiad.execution.model.request_trace import MAX_ERROR, MAX_ID, call_trace, step_times
 from naiad.execution.model.tracing import arrival, departure
 from naiad.request import Array, BatchTimes, InferRequest
 from naiad.telemetry.tracing.settings_store import Sampler
@@ -65,12 +65,18 @@ class RunTrace:
 
     @classmethod
     def begin(cls, sampler: Sampler | None, request: InferRequest, spec: ModelSpec, version: int) -> RunTrace | None:
-        """Begin the trace of a request; None when it is not traced. A step belongs to the trace of its ensemble."""
+        """Begin the trace of a request; None when it is not traced.
+
+        A step belongs to the trace of its ensemble, a call to the trace of the request that a model makes it for.
+        """
         # Only a ``MemberRequest`` has the attribute.
         step: StepTrace | None = getattr(request, "trace", None)
         if step is not None:
             # A member that is an ensemble continues the outer trace, whatever its own settings are.
             return cls(step.run._sampler, step.number, spec, version)
+        call = call_trace(request)
+        if call is not None:
+            return cls(call.sampler, call.number, spec, version)
         if sampler is None or not request.carrier:
             return None
         parent = read_parent(request.headers()) if sampler.takes_parents else None
@@ -116,6 +122,11 @@ class RunTrace:
         if step is not None:
             # Not written here: it is part of the outer trace.
             step.children = tuple(self._children)
+            return
+        call = call_trace(request)
+        if call is not None:
+            # As above; the call ends after its run.
+            call.children.extend(self._children)
             return
         sampler, now_ns = self._sampler, monotonic_ns()
         times = (*arrival(request), *departure(request, now_ns)) if sampler.timestamps else ()

@@ -13,7 +13,7 @@ from typing import Final
 import orjson
 
 from naiad.errors import NaiadError
-from naiad.request import BatchTimes, InferRequest, RequestTrace
+from naiad.request import BatchTimes, InferRequest, RequestTrace, TracedOptions
 from naiad.telemetry.tracing.settings_store import Sampler
 from naiad.telemetry.tracing.trace import Trace
 from naiad.telemetry.tracing.w3c import TraceParent, context_text
@@ -36,6 +36,7 @@ class OpenTrace:
     """The trace of one request while it is open; a ``RequestTrace``.
 
     Attributes:
+        sampler: the sampler that chose it, which numbers the traces within it as well.
         number: its id.
         parent: the caller's own trace, if it has one.
         trace_id, span_id: of the span of the model's run, for OpenTelemetry; 0 for files.
@@ -44,13 +45,13 @@ class OpenTrace:
         children: the traces of the calls that the model made.
     """
 
-    __slots__ = ("_caller", "_sampler", "activities", "children", "context", "number", "parent", "span_id", "trace_id")
+    __slots__ = ("_caller", "activities", "children", "context", "number", "parent", "sampler", "span_id", "trace_id")
 
     def __init__(
         self, sampler: Sampler, number: int, parent: TraceParent | None, caller: OpenTrace | None = None
     ) -> None:
         """``caller``: the trace of the request that a model makes this call for."""
-        self._sampler = sampler
+        self.sampler = sampler
         self._caller = caller
         self.number = number
         self.parent = parent
@@ -79,7 +80,7 @@ class OpenTrace:
         if len(self.children) >= MAX_CALLS:
             return None
         # Not counted: rate and count choose among the requests of callers.
-        return OpenTrace(self._sampler, self._sampler.take_in(), None, self)
+        return OpenTrace(self.sampler, self.sampler.take_in(), None, self)
 
     def end_call(
         self, request: InferRequest, model: str, version: int, batch: BatchTimes | None, error: NaiadError | None
@@ -87,7 +88,7 @@ class OpenTrace:
         caller = self._caller
         if caller is None:
             return
-        times = step_times(request, batch, monotonic_ns(), error is None) if self._sampler.timestamps else ()
+        times = step_times(request, batch, monotonic_ns(), error is None) if self.sampler.timestamps else ()
         caller.children.append(
             Trace(
                 self.number,
@@ -106,6 +107,13 @@ class OpenTrace:
     def with_activities(self, times: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
         """Timestamps and activities in their order."""
         return tuple(sorted((*times, *self.activities), key=itemgetter(1)))
+
+
+def call_trace(request: InferRequest) -> OpenTrace | None:
+    """The trace of a call that a model makes for a traced request; None for every other request."""
+    options = request.options
+    trace = options.trace if type(options) is TracedOptions else None
+    return trace if isinstance(trace, OpenTrace) and trace.is_call else None
 
 
 def step_times(
