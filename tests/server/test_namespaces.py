@@ -76,6 +76,9 @@ def test_names_that_repeat_are_served_apart(repositories: tuple[Path, Path], tmp
         page = server.metrics_page()
         for repository in repositories:
             assert f'nv_inference_count{{model="both",namespace="{repository}",version="1"}} 0' in page
+        # A scraper takes no page with one series twice.
+        series = [line.rpartition(" ")[0] for line in page.splitlines() if not line.startswith("#")]
+        assert sorted(series) == sorted(set(series))
         with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
             names = [model.name for model in client.get_model_repository_index().models]
             assert names == ["both", "only_first", "both", "only_second"]

@@ -15,6 +15,7 @@ from naiad.tensor.device_tensor import transfers
 
 if TYPE_CHECKING:
     from naiad.engine.engine import Engine
+    from naiad.execution.model.interface import LoadedVersion
 
 INSTANCE_STATES: Final = ("idle", "busy", "down")
 
@@ -53,12 +54,14 @@ def own_families(
         yield family("naiad_frontend_requests", "counter", help, counts)
 
 
+def _labels(model: LoadedVersion) -> dict[str, str]:
+    """With the namespace, if there are any: another repository may have a model of the same name."""
+    namespace = {"namespace": model.namespace} if model.namespace else {}
+    return {"model": model.name, **namespace, "version": str(model.version)}
+
+
 def _load(engine: Engine, load: LoadFigures) -> Iterator[str]:
-    found = [
-        ({"model": m.name, "version": str(m.version)}, m.statistics, states)
-        for m in engine.loaded_models()
-        if (states := m.instance_states)
-    ]
+    found = [(_labels(m), m.statistics, states) for m in engine.loaded_models() if (states := m.instance_states)]
     if not found:
         return
     counts = [
@@ -73,7 +76,7 @@ def _load(engine: Engine, load: LoadFigures) -> Iterator[str]:
 
 
 def _tuned(engine: Engine) -> Iterator[str]:
-    found = [({"model": t.model.name, "version": str(t.model.version)}, t) for t in engine.tuner.models.values()]
+    found = [(_labels(t.model), t) for t in engine.tuner.models.values()]
     if not found:
         return
     settings = [
@@ -93,7 +96,7 @@ def _tuned(engine: Engine) -> Iterator[str]:
 
 def _memory(engine: Engine) -> memory.MemoryFigures:
     held = tuple(
-        ({"model": m.name, "version": str(m.version), "device": DEVICE}, m.statistics.memory_bytes)
+        ({**_labels(m), "device": DEVICE}, m.statistics.memory_bytes)
         for m in engine.loaded_models()
         if m.statistics.memory_bytes
     )
