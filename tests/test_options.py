@@ -205,7 +205,10 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
         (["--metrics-config=summary_quantiles=0.5:0.1,0.5:0"], "summary_quantiles names a quantile twice"),
         (["--trace-config=opentelemetry,url=ftp://x"], "the url 'ftp://x' does not begin with http:// or https://"),
         (["--trace-config=opentelemetry,resource=x"], "the resource 'x' is not of the form <key>=<value>"),
-        (["--trace-config=opentelemetry,bsp_max_queue_size=0"], "expected a number from 1 to 1048576, got: 0"),
+        (
+            ["--trace-config=opentelemetry,bsp_schedule_delay=9", "--trace-config=opentelemetry,bsp_max_queue_size=0"],
+            "opentelemetry,bsp_max_queue_size: expected a number from 1 to 1048576, got: 0",
+        ),
         (
             ["--trace-config=mode=opentelemetry", "--trace-config=level=TENSORS"],
             "the trace level TENSORS is for files: it needs --trace-config mode=triton",

@@ -147,7 +147,11 @@ def _value(name: str, text: str) -> int | str:
         if text not in (TRITON, OPENTELEMETRY):
             raise ValueError(f"Invalid option value. Got {text}")
     elif name in BATCHING:
-        return batching_number(text)
+        try:
+            return batching_number(text)
+        except ValueError as error:
+            # The option may be given once for each of them.
+            raise ValueError(f"{OPENTELEMETRY},{name}: {error}") from None
     elif name == "protocol":
         return span_protocol(text)
     elif name == "url":
