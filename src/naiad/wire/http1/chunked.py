@@ -146,7 +146,7 @@ class ChunkedDecoder:
             raise HttpError(400, _TOO_MANY)
         total = len(self.body) + size
         if total > self._max_body_bytes:
-            raise too_large(total, self._max_body_bytes, self._too_large_status)
+            raise _too_large(total, self._max_body_bytes, self._too_large_status)
         self._left = size
         self._state = _DATA
 
@@ -161,8 +161,8 @@ class ChunkedDecoder:
             raise HttpError(400, f"malformed trailer {line[:32].decode('latin-1')!a}")
 
 
-def too_large(found_bytes: int, max_bytes: int, status: int) -> HttpError:
-    """The error for a body over the server's limit."""
+def _too_large(found_bytes: int, max_bytes: int, status: int) -> HttpError:
+    """The error for a body over the server's limit, whose size is not known yet."""
     return HttpError(
         status,
         f"request body of at least {found_bytes} bytes exceeds the maximum allowed input size of {max_bytes} bytes. "

@@ -202,6 +202,6 @@ def _inflate(body: Body, coding: str, limit: int, too_large: type[BodyTooLargeEr
         raise MalformedRequestError(f"the request body {error}") from None
     except TooMuchDataError:
         raise too_large(
-            f"request body of more than {limit} bytes once decompressed exceeds the maximum allowed input size of "
-            f"{limit} bytes. Use --http-max-input-size to increase the limit."
+            f"Decompressed data size exceeds the maximum allowed value of {limit} bytes. Use --http-max-input-size to "
+            f"increase the limit."
         ) from None

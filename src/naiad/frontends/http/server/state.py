@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from naiad.frontends.net.listener import ServedConnection
 from naiad.scheduling.admission import RequestBudget
-from naiad.wire.http1.chunked import too_large
 from naiad.wire.http1.head import HeadMemo, HttpError, RequestHead
 from naiad.worker.ipc.buffer_pool import BufferPool
 
@@ -177,7 +176,7 @@ class HttpService:
         if length <= limit:
             return
         if head.limited_bytes is None or head.limited_bytes > limit:
-            raise too_large(length, limit, self.limits.too_large_status)
+            raise HttpError(self.limits.too_large_status, _too_large_text(head, length, limit))
         # What the limit does not count has to fit in flight.
         if length > max(limit, self.budget.max_bytes):
             raise HttpError(
@@ -224,3 +223,16 @@ class HttpService:
 
 def _call_soon(callback: Callable[[], object]) -> None:
     asyncio.get_running_loop().call_soon(callback)
+
+
+def _too_large_text(head: RequestHead, length: int, limit: int) -> str:
+    """The reference's text for what the body is, as far as its head says."""
+    if "content-encoding" in head.headers:
+        found = f"request body of {length} bytes exceeds the maximum allowed input size"
+    elif head.first_part_bytes == 0:
+        # A request without a JSON part.
+        found = f"Raw input has a byte_size ({length} bytes) that exceeds the maximum allowed value"
+    else:
+        size = length if head.limited_bytes is None else min(head.limited_bytes, length)
+        found = f"request JSON size of {size} bytes exceeds the maximum allowed input size"
+    return f"{found} of {limit} bytes. Use --http-max-input-size to increase the limit."
