@@ -134,6 +134,29 @@ def test_scalars_are_served_as_one_element(tmp_path: Path) -> None:
         assert_same(result["Y"], np.array([8], np.float32))
 
 
+def test_a_scalar_may_have_several_dims_of_one(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Range", ["A", "B", "C"], ["Y"]), helper.make_node("Mul", ["A", "B"], ["Z"])]
+    scalar = ("INT64", ())
+    path = onnx_models.save(
+        tmp_path / "m.onnx", nodes, {"A": scalar, "B": scalar, "C": scalar}, {"Y": ("INT64", ("N",)), "Z": scalar}
+    )
+    text = "".join(f'input {{ name: "{name}" data_type: TYPE_INT64 dims: [ 1, 1 ] }} ' for name in "ABC")
+    text += (
+        'output { name: "Y" data_type: TYPE_INT64 dims: -1 } output { name: "Z" data_type: TYPE_INT64 dims: [ 1, 1 ] }'
+    )
+    given = {name: np.array([[value]]) for name, value in (("A", 2), ("B", 8), ("C", 3))}
+    with running("onnxruntime", context(path), spec(text)) as instance:
+        result = instance.execute(given, ("Y", "Z"))
+        assert_same(result["Y"], np.array([2, 5]))
+        assert_same(result["Z"], np.array([[16]]))
+
+
+def test_a_scalar_has_one_element(tmp_path: Path) -> None:
+    path = onnx_models.double(tmp_path / "m.onnx", (), ())
+    text = refusal(path, tensors("TYPE_FP32 dims: 2", "TYPE_FP32 dims: 2", batch=0))
+    assert "input 'X': the configuration says [2], the model has a scalar; write dims: [ 1 ]" in text
+
+
 def test_text_that_is_not_utf8_is_the_callers_error(tmp_path: Path) -> None:
     path = onnx_models.echo(tmp_path / "m.onnx", "BYTES", ("N",))
     strings = ECHO.format("TYPE_STRING").replace("max_batch_size: 8", "").replace("dims: 3", "dims: -1")

@@ -26,7 +26,7 @@ from naiad.backends.onnx.session import SessionSettings, create_session, model_f
 from naiad.backends.onnx.signature import read_signature
 from naiad.backends.shared.completion import GraphSignature, complete
 from naiad.backends.shared.parameters import ParameterReader
-from naiad.backends.shared.signature import check_signature
+from naiad.backends.shared.signature import check_signature, shape_text
 from naiad.config.freeze import accelerators, graph_level, instance_group, parameters
 from naiad.config.spec import InstanceGroupSpec
 from naiad.errors import BackendUnavailableError, ModelLoadError
@@ -73,7 +73,7 @@ class OnnxRuntimeBackend(Backend):
         self._settings: dict[SessionPlace, SessionSettings] = {}
         self._sessions: dict[SessionPlace, Any] = {}
         self._spec: ModelSpec | None = None
-        self._scalars: frozenset[str] = frozenset()
+        self._scalars: Mapping[str, tuple[int, ...]] = {}
 
     def uses_gpus(self) -> bool:
         """Whether the installed package is built for CUDA."""
@@ -108,6 +108,7 @@ class OnnxRuntimeBackend(Backend):
         self._sessions[first] = session or self._create(first)
         graph = read_signature(self._sessions[first])
         check_signature(spec, graph.inputs, graph.outputs)
+        _check_scalars(spec, graph)
         self._scalars = _scalars(spec, graph)
         _check_bfloat16(spec)
 
@@ -239,18 +240,29 @@ def _named(tensors: Iterable[TensorSpec], wire: str) -> frozenset[str]:
     return frozenset(t.name for t in tensors if t.dtype.wire == wire)
 
 
-def _scalars(spec: ModelSpec, graph: GraphSignature) -> frozenset[str]:
-    """Tensors without a shape in the graph that the configuration declares with ``dims: [ 1 ]``.
+def _scalars(spec: ModelSpec, graph: GraphSignature) -> Mapping[str, tuple[int, ...]]:
+    """Tensors without a shape in the graph that the configuration declares with ``dims`` of ones, and these dims.
 
     The framework's Python interface cannot tell a scalar from a tensor of unknown rank. ONNX allows the latter inside a
     graph, but not as its input or output.
     """
     if spec.max_batch_size:
-        return frozenset()
+        return {}
     bare = {t.name for t in (*graph.inputs, *graph.outputs) if t.shape is None}
-    return frozenset(
-        t.name for t in (*spec.inputs.values(), *spec.outputs.values()) if t.name in bare and t.dims == (1,)
-    )
+    given = (*spec.inputs.values(), *spec.outputs.values())
+    return {t.name: t.dims for t in given if t.name in bare and set(t.dims) == {1}}
+
+
+def _check_scalars(spec: ModelSpec, graph: GraphSignature) -> None:
+    """The framework takes any number of elements for a scalar, and computes what the model does not say."""
+    bare = {t.name for t in graph.inputs if t.shape is None}
+    for tensor in spec.inputs.values():
+        dims = tensor.dims if tensor.reshape is None else tensor.reshape
+        if tensor.name in bare and any(dim > 1 for dim in dims):
+            raise ModelLoadError(
+                f"model '{spec.name}': the configuration does not fit the model: input '{tensor.name}': the "
+                f"configuration says {shape_text(dims)}, the model has a scalar; write dims: [ 1 ]"
+            )
 
 
 def _check_bfloat16(spec: ModelSpec) -> None:

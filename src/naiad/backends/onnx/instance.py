@@ -15,7 +15,7 @@ from naiad.errors import BackendError
 from naiad.tensor.dtypes import BF16
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _ONNX_BFLOAT16 = 16
 
@@ -41,9 +41,11 @@ class OnnxInstance(Instance):
 
 
 class AdaptingInstance(OnnxInstance):
-    """Also BYTES, which the framework holds as str, and scalars, which a configuration calls ``dims: [ 1 ]``."""
+    """Also BYTES, which the framework holds as str, and scalars, whose dims in a configuration are all 1."""
 
-    def __init__(self, session: Any, options: Any, strings: frozenset[str], scalars: frozenset[str]) -> None:
+    def __init__(
+        self, session: Any, options: Any, strings: frozenset[str], scalars: Mapping[str, tuple[int, ...]]
+    ) -> None:
         super().__init__(session, options)
         self._strings = strings
         self._scalars = scalars
@@ -60,7 +62,7 @@ class AdaptingInstance(OnnxInstance):
 
     def _from_model(self, name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         if name in self._scalars and np.ndim(array) == 0:
-            array = np.reshape(array, 1)
+            array = np.reshape(array, self._scalars[name])
         return encode_strings(array) if name in self._strings else array
 
 
