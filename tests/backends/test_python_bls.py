@@ -286,10 +286,13 @@ def test_is_ready_of_a_model_decides_about_its_readiness(tmp_path: Path) -> None
     source = f"{DOUBLES}\n    def is_ready(self):\n        return os.path.exists({str(flag)!r})\n"
     write_python_model(tmp_path / "models", "picky", source)
     write_python_model(tmp_path / "models", "doubles", DOUBLES)
+    write_python_model(tmp_path / "models", "willing", f"{DOUBLES}\n    def is_ready(self):\n        return True\n")
     with client_of(tmp_path / "models", tmp_path / "log") as client:
-        wait_until(lambda: not client.grpc.is_model_ready("picky"), READY_S, "the model is not ready")
+        # Known from the end of the load on.
+        assert not client.grpc.is_model_ready("picky")
         assert not client.grpc.is_server_ready()
         assert client.grpc.is_model_ready("doubles")
+        assert client.grpc.is_model_ready("willing")
         assert client.infer("picky", 1).tolist() == [[2]]
         flag.touch()
         wait_until(client.grpc.is_server_ready, READY_S, "the model is ready")
@@ -312,6 +315,8 @@ def test_an_accepted_request_may_call_while_the_server_ends(tmp_path: Path) -> N
 
 def test_readiness_without_an_answer() -> None:
     readiness = WorkerReadiness("a_0_0", True)
+    _, _, asked = FRAME.unpack(readiness.beat(9.0))
+    readiness.take(asked, {"ready": True})
     assert readiness.beat(10.0)
     assert readiness.beat(10.0 + LIMIT_S)
     assert readiness.problem == ""

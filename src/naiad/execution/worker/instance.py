@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import subprocess
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic, monotonic_ns
 from typing import Any, ClassVar, Final
@@ -36,7 +37,7 @@ from naiad.execution.worker.events import WorkerEventSink
 from naiad.execution.worker.frame_sender import FrameSender
 from naiad.execution.worker.in_flight import InFlightRequests
 from naiad.execution.worker.process import END_S, WorkerProcess
-from naiad.execution.worker.readiness import WorkerReadiness
+from naiad.execution.worker.readiness import LIMIT_S, WorkerReadiness
 from naiad.execution.worker.stdout import WorkerOutput
 from naiad.execution.worker.supervisor import RestartBackoff, StartedWorker, WorkerSupervisor
 from naiad.execution.worker.watchdog import ExecutionWatchdog
@@ -140,13 +141,18 @@ class ProcessInstance(ModelInstance):
     # Start and end
 
     def start(self) -> None:
-        """Start the worker and wait until its model is loaded; called in a loading thread.
+        """Start the worker and wait until its model is loaded, and has been asked once whether it is ready; called in a
+        loading thread.
 
         Raises:
             ModelLoadError: it could not.
         """
         self._process, has_ready_check = self._spawn()
-        self._loop.call_soon_threadsafe(self._attach, has_ready_check)
+        answered = threading.Event()
+        self._loop.call_soon_threadsafe(self._attach, has_ready_check, answered.set)
+        if has_ready_check:
+            # Who hears that a model is loaded may ask at once whether it is ready. One that hangs is not.
+            answered.wait(LIMIT_S)
 
     def _spawn(self) -> StartedWorker:
         """Start a worker and wait until it is ready."""
@@ -175,8 +181,8 @@ class ProcessInstance(ModelInstance):
         else:
             self._loop.call_soon_threadsafe(self._session.control.handle, content, reply)
 
-    def _attach(self, has_ready_check: bool) -> None:
-        """Listen to a worker that is ready."""
+    def _attach(self, has_ready_check: bool, answered: Callable[[], object] = lambda: None) -> None:
+        """Listen to a worker that is ready; ``answered`` is called once it says whether its model is, too."""
         process = self._process
         if process is None or self._supervisor.is_over:
             return
@@ -191,7 +197,7 @@ class ProcessInstance(ModelInstance):
         self.is_down = False
         self.problem = ""
         self._timer = self._loop.call_later(BEAT_S, self._beat)
-        self._session.readiness = WorkerReadiness(self.name, has_ready_check)
+        self._session.readiness = WorkerReadiness(self.name, has_ready_check, answered)
         self._session.check_ready()
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from naiad.execution.worker.codec.writer import frame
@@ -16,18 +16,23 @@ LIMIT_S: Final = 5.0
 
 
 class WorkerReadiness:
-    """The readiness of one worker. A model counts as ready until it reports otherwise.
+    """The readiness of one worker. A model with the method is not ready until it says so.
 
     Args:
         name: of the instance.
         has_ready_check: the model has the method.
+        answered: called with the first reply, or when it does not come in time.
 
     Attributes:
         problem: the protocol's text for a model that is not ready; "" for a ready one.
     """
 
-    def __init__(self, name: str, has_ready_check: bool) -> None:
-        self.problem = ""
+    def __init__(self, name: str, has_ready_check: bool, answered: Callable[[], object] = lambda: None) -> None:
+        self._not_ready = f"Model '{name}' is not ready (user-defined check failed)."
+        self.problem = self._not_ready if has_ready_check else ""
+        self._answered = answered
+        # None before the first reply.
+        self._is_ready: bool | None = None
         self._name = name
         self._has_ready_check = has_ready_check
         self._last_checked = 0
@@ -55,8 +60,11 @@ class WorkerReadiness:
         self._become(content.get("ready") is True, str(content.get("error") or "is_ready() said no"))
 
     def _become(self, ready: bool, reason: str) -> None:
-        if ready and self.problem:
+        before, self._is_ready = self._is_ready, ready
+        if ready and before is False:
             logger.info("%s is ready again", self._name)
-        elif not ready and not self.problem:
+        elif not ready and before is not False:
             logger.warning("%s is not ready: %s", self._name, reason)
-        self.problem = "" if ready else f"Model '{self._name}' is not ready (user-defined check failed)."
+        self.problem = "" if ready else self._not_ready
+        if before is None:
+            self._answered()
