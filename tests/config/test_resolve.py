@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from naiad.config.problems import ConfigProblemsError
 from naiad.config.read import read_config
-from naiad.config.resolve import finish, prepare
+from naiad.config.resolve import finish, prepare, remarks
 from naiad.config.source import ModelSource
 from naiad.config.spec import AcceleratorSpec, BatchingSpec, InstanceGroupSpec
 from naiad.gpus.usable import UsableGpus
@@ -144,6 +145,16 @@ def test_a_runtime_that_is_the_library_of_a_known_backend(tmp_path: Path, config
 def test_a_runtime_that_is_another_library(tmp_path: Path, config: str) -> None:
     with pytest.raises(ConfigProblemsError, match=r"'runtime' of model .* asks for backends from shared libraries"):
         finish(prepare(source(tmp_path, f"{config} {TENSORS}", ("1/data",)), 1))
+
+
+def test_settings_without_effect_are_remarked_upon_with_their_place(tmp_path: Path) -> None:
+    control = 'metric_identifier { family: "up" }\nhistogram_options { buckets: 1 }'
+    text = f'backend: "onnxruntime" {TENSORS} parameters {{ key: "team" value {{ }} }} model_metrics {{\n'
+    prepared = prepare(source(tmp_path, f"{text}metric_control {{ {control} }} }}"), 1)
+    finish(prepared)
+    by_parameter, by_family = remarks(prepared)
+    assert "parameter 'team'" in by_parameter
+    assert re.match(r".*/config\.pbtxt:\d+: Metric family 'up' in 'metric_identifier' of model ", by_family)
 
 
 def test_an_accelerator_beside_a_gpu(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from naiad.backend_api.backend import Arrays
 from naiad.clock import SystemClock
+from naiad.config.metric_families import STAGES
 from naiad.config.spec import BatchingSpec, ModelSpec, QueuePolicySpec, QueueSpec
 from naiad.errors import NaiadError, UnavailableError
 from naiad.execution.batching.request_group import GroupOptions, RequestGroup
@@ -32,7 +33,7 @@ from naiad.server.fronts.relayed_group import RelayedGroup
 from naiad.server.fronts.relayed_request import HttpRelayedRequest, RelayedRequest
 from naiad.server.fronts.remote_engine import RemoteEngine
 from naiad.server.fronts.tensors import received
-from naiad.telemetry.metrics.latencies import STAGES, Latencies, LatencySettings
+from naiad.telemetry.metrics.latencies import Latencies, LatencySettings
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
 from naiad.telemetry.slow.recorder import SlowRequests
 from support.event_loops import WAIT_S, run, turns, until

@@ -14,7 +14,7 @@ from naiad.config.freeze import freeze
 from naiad.config.normalize import choose_gpus, may_use_gpus, move_to_processor, normalize
 from naiad.config.problems import ConfigProblemsError, Origin, Violation
 from naiad.config.read import ReadConfig, read_config
-from naiad.config.rules import parameters
+from naiad.config.rules import metrics, parameters
 from naiad.config.unsupported import OWN_BACKENDS, backend_of_runtime, unsupported
 from naiad.config.validate import validate
 from naiad.errors import ConfigError
@@ -151,5 +151,5 @@ def finish(prepared: PreparedConfig) -> ModelSpec:
 
 def remarks(prepared: PreparedConfig) -> list[str]:
     """The settings of a finished configuration that do not act as written, one line each with their place."""
-    found = (*prepared.moved, *parameters.remarks(prepared.config))
+    found = (*prepared.moved, *parameters.remarks(prepared.config), *metrics.remarks(prepared.config))
     return [prepared.origin.error(remark.message, remark.path).located() for remark in found]

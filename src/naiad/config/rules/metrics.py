@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from naiad.config.metric_families import HISTOGRAMS
+from naiad.config.parsing.suggest import did_you_mean
 from naiad.config.problems import Violation
 
 
@@ -15,6 +17,17 @@ def violations(config: Any) -> Iterator[Violation]:
     for index, control in enumerate(config.model_metrics.metric_control):
         path = f"model_metrics.metric_control[{index}]"
         yield from (Violation(path, f"{message} for {config.name}") for message in _control(control))
+
+
+def remarks(config: Any) -> Iterator[Violation]:
+    """Families of metrics that no setting of a model changes: misspelt ones, and those that are no histograms."""
+    for index, control in enumerate(config.model_metrics.metric_control):
+        family = control.metric_identifier.family
+        if family not in HISTOGRAMS:
+            path = f"model_metrics.metric_control[{index}].metric_identifier.family"
+            hint = did_you_mean(family, HISTOGRAMS) or f", customizable are {', '.join(HISTOGRAMS)}"
+            message = f"Metric family '{family}' in 'metric_identifier' of model '{config.name}' is not a customizable"
+            yield Violation(path, f"{message} metric{hint}")
 
 
 def _control(control: Any) -> Iterator[str]:

@@ -17,13 +17,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from naiad.config.metric_families import FIRST_RESPONSE, HISTOGRAMS, STAGES
 from naiad.telemetry.metrics.latency_counts import LatencyCounts
 from naiad.telemetry.metrics.quantiles import QuantileWindow, Values
 
-FIRST_RESPONSE: Final = "nv_inference_first_response_histogram_ms"
-STAGES: Final = ("request", "queue", "compute_input", "compute_infer", "compute_output")
-HISTOGRAMS: Final = (FIRST_RESPONSE, *(f"nv_inference_{stage}_duration_histogram_us" for stage in STAGES))
-"""The histograms; ``model_metrics`` of a configuration may give each other buckets."""
 DEFAULT_BUCKETS: Final = {FIRST_RESPONSE: (100.0, 500.0, 2000.0, 5000.0)} | dict.fromkeys(
     HISTOGRAMS[1:], (100.0, 500.0, 2_000.0, 5_000.0, 20_000.0, 100_000.0, 500_000.0, 2_000_000.0, 5_000_000.0)
 )

@@ -8,12 +8,11 @@ from itertools import accumulate
 from time import monotonic_ns
 from typing import Final
 
+from naiad.config.metric_families import HISTOGRAMS, STAGES
 from naiad.telemetry.metrics.exposition import braced, label_text, number_text
 from naiad.telemetry.metrics.latencies import (
     CACHE_HIT,
     CACHE_MISS,
-    HISTOGRAMS,
-    STAGES,
     Distribution,
     Exemplar,
     Latencies,
