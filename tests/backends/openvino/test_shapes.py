@@ -135,6 +135,16 @@ def test_a_batch_that_cannot_be_reshaped_shows_both_sides(tmp_path: Path) -> Non
     assert 'max_batch_size: 4 and the parameter ENABLE_BATCH_PADDING: "YES"' in text
 
 
+def test_whole_batches_run_where_the_batch_cannot_be_reshaped(tmp_path: Path) -> None:
+    path = made.save(tmp_path / "m.xml", made.flat(4))
+    with loaded(path, tensors("4", "4", 4)) as instance:
+        assert answer(instance, rows(4)).tolist() == (rows(4) * 2).tolist()
+        with pytest.raises(BackendError, match=r"^expected requests with batch size '4', got '3'\.\.\. this error can"):
+            answer(instance, rows(3))
+    # No request can fill a batch that is larger than the configuration allows.
+    assert "cannot be reshaped" in refusal(path, tensors("4", "4", 3))
+
+
 def test_padding_fills_a_batch_that_cannot_be_reshaped(tmp_path: Path) -> None:
     path = made.save(tmp_path / "m.xml", made.flat(4))
     for batch in (4, 3):

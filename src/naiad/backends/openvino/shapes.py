@@ -111,7 +111,8 @@ def _with_variable_batch(name: str, model: Any, axis: BatchAxis, settings: OpenV
         problem = reason(error)
     fixed = _fixed_rows(model, axis)
     rows = fixed.pop() if len(fixed) == 1 else 0
-    if settings.pads_batch and rows >= axis.size:
+    # Without padding only whole batches run; any other says by its error what would help.
+    if rows == axis.size or (settings.pads_batch and rows > axis.size):
         return FittedModel(model, rows)
     pad = f', or max_batch_size: {rows} and the parameter ENABLE_BATCH_PADDING: "YES"' if rows > 1 else ""
     raise ModelLoadError(
