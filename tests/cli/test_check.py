@@ -67,6 +67,19 @@ def test_a_model_that_is_fine(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert shown.endswith("\n1 model checked: 1 ok, 0 with problems\n")
 
 
+def test_a_model_without_a_configuration_where_none_is_completed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "echo.identity" / "1").mkdir(parents=True)
+    assert check(tmp_path) == 0
+    capsys.readouterr()
+    assert check(tmp_path, complete=False) == 1
+    file = tmp_path / "echo.identity" / "config.pbtxt"
+    assert f"failed to open text file for read {file}: No such file or directory; write it" in capsys.readouterr().out
+    file.write_text(IDENTITY)
+    assert check(tmp_path, complete=False) == 0
+
+
 def test_every_problem_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model(tmp_path, "fine", IDENTITY)
     typos = IDENTITY + "dynamic_batching {\n  perferred_batch_size: [ 4 ]\n}\nzzz: 1\n"

@@ -39,10 +39,12 @@ class Finder:
     Attributes:
         model_config_name: ``--model-config-name``.
         agents: finds repository agents.
+        needs_config: refuses a folder without a configuration, which nothing would complete.
     """
 
     model_config_name: str = ""
     agents: AgentDirectory = field(default_factory=AgentDirectory)
+    needs_config: bool = False
 
     def candidate(
         self,
@@ -72,6 +74,8 @@ class Finder:
             if tended is not None and tended.path != source.directory:
                 source = _moved(source, tended.path)
                 read = self._read(source, overrides)
+            if self.needs_config and source.directory is not None and overrides.config is None:
+                _check_present(source.directory, read)
             source = with_version_of_ensemble(source, read.config)
             versions = _chosen(read, source)
         except BaseException:
@@ -146,6 +150,15 @@ class Finder:
         if overrides.config is not None:
             return _parsed(source, overrides.config)
         return read_config(source, self.model_config_name)
+
+
+def _check_present(directory: Path, read: ReadConfig) -> None:
+    if read.origin.file is None:
+        file = directory / ConfigFormat.PBTXT.value
+        raise ConfigError(
+            f"failed to open text file for read {file}: No such file or directory; write it, or start the server "
+            f"without --disable-auto-complete-config"
+        )
 
 
 def _chosen(read: ReadConfig, source: ModelSource) -> tuple[int, ...]:

@@ -96,7 +96,7 @@ class LoadSettings:
     @property
     def finder(self) -> Finder:
         """The finder of candidates."""
-        return Finder(self.model_config_name, self.agents)
+        return Finder(self.model_config_name, self.agents, needs_config=not self.auto_complete)
 
     @property
     def usable_cores(self) -> int:
