@@ -68,6 +68,7 @@ def test_the_exit_timeout_cuts_off(tmp_path: Path) -> None:
         server.signal()
         assert server.wait_exit(15) == 1
         assert 0.9 < time.monotonic() - begun < 15
+        assert "Model 'slow' (version 1) has 1 in-flight inferences" in server.log
         assert "Exit timeout expired. Exiting immediately." in server.log
 
 

@@ -146,6 +146,11 @@ class ServingProcess:
     def _begin_to_stop(self, signal_name: str) -> None:
         timeout_s = self._options.exit_timeout_secs
         logger.info("%s: Waiting for in-flight requests to complete, up to %d s", signal_name, timeout_s)
+        # Who waits for the server to end can see what it waits for.
+        for model in self._engine.loaded_models():
+            if model.in_flight:
+                name, version = model.name, model.version
+                logger.info("Model '%s' (version %d) has %d in-flight inferences", name, version, model.in_flight)
         # Without a model there are no requests that a load balancer would have to send elsewhere.
         if self._options.shutdown_delay and self._manager.loaded:
             self._engine.leaving = True
