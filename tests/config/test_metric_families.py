@@ -8,8 +8,8 @@ import pytest
 from google.protobuf import text_format
 
 from naiad.config.messages import ModelConfig
-from naiad.config.metric_families import HISTOGRAMS
 from naiad.config.rules import metrics
+from naiad.options.metric_families import HISTOGRAMS
 
 
 def config_of(*families: str) -> Any:

@@ -15,7 +15,6 @@ import pytest
 
 from naiad.backend_api.backend import Arrays
 from naiad.clock import SystemClock
-from naiad.config.metric_families import STAGES
 from naiad.config.spec import BatchingSpec, ModelSpec, QueuePolicySpec, QueueSpec
 from naiad.errors import NaiadError, UnavailableError
 from naiad.execution.batching.request_group import GroupOptions, RequestGroup
@@ -23,6 +22,7 @@ from naiad.execution.model.group_queue import GroupQueue
 from naiad.execution.model.loaded_model import LoadedModel
 from naiad.execution.model.queue_scheduler import QueueScheduler
 from naiad.execution.model.responder import ModelResponder
+from naiad.options.metric_families import STAGES
 from naiad.request import InferRequest, RequestOptions
 from naiad.scheduling.admission import RequestBudget
 from naiad.server.fronts.front_model import FrontModel

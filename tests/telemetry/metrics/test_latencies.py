@@ -11,7 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from naiad.clock import ManualClock
-from naiad.config.metric_families import FIRST_RESPONSE, HISTOGRAMS, STAGES
+from naiad.options.metric_families import FIRST_RESPONSE, HISTOGRAMS, STAGES
 from naiad.telemetry.metrics.host import MachineFigures
 from naiad.telemetry.metrics.latencies import Latencies, LatencySettings
 from naiad.telemetry.metrics.load import LoadFigures

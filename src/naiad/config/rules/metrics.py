@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from naiad.config.metric_families import HISTOGRAMS
 from naiad.config.parsing.suggest import did_you_mean
 from naiad.config.problems import Violation
+from naiad.options.metric_families import HISTOGRAMS
 
 
 def violations(config: Any) -> Iterator[Violation]:

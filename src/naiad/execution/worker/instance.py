@@ -148,11 +148,11 @@ class ProcessInstance(ModelInstance):
             ModelLoadError: it could not.
         """
         self._process, has_ready_check = self._spawn()
-        answered = threading.Event()
-        self._loop.call_soon_threadsafe(self._attach, has_ready_check, answered.set)
+        replied = threading.Event()
+        self._loop.call_soon_threadsafe(self._attach, has_ready_check, replied.set)
         if has_ready_check:
             # Who hears that a model is loaded may ask at once whether it is ready. One that hangs is not.
-            answered.wait(LIMIT_S)
+            replied.wait(LIMIT_S)
 
     def _spawn(self) -> StartedWorker:
         """Start a worker and wait until it is ready."""
@@ -181,8 +181,8 @@ class ProcessInstance(ModelInstance):
         else:
             self._loop.call_soon_threadsafe(self._session.control.handle, content, reply)
 
-    def _attach(self, has_ready_check: bool, answered: Callable[[], object] = lambda: None) -> None:
-        """Listen to a worker that is ready; ``answered`` is called once it says whether its model is, too."""
+    def _attach(self, has_ready_check: bool, replied: Callable[[], object] = lambda: None) -> None:
+        """Listen to a worker that is ready; ``replied`` is called once it says whether its model is, too."""
         process = self._process
         if process is None or self._supervisor.is_over:
             return
@@ -197,7 +197,7 @@ class ProcessInstance(ModelInstance):
         self.is_down = False
         self.problem = ""
         self._timer = self._loop.call_later(BEAT_S, self._beat)
-        self._session.readiness = WorkerReadiness(self.name, has_ready_check, answered)
+        self._session.readiness = WorkerReadiness(self.name, has_ready_check, replied)
         self._session.check_ready()
 
     @property

@@ -21,16 +21,16 @@ class WorkerReadiness:
     Args:
         name: of the instance.
         has_ready_check: the model has the method.
-        answered: called with the first reply, or when it does not come in time.
+        replied: called with the first reply, or when it does not come in time.
 
     Attributes:
         problem: the protocol's text for a model that is not ready; "" for a ready one.
     """
 
-    def __init__(self, name: str, has_ready_check: bool, answered: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, name: str, has_ready_check: bool, replied: Callable[[], object] = lambda: None) -> None:
         self._not_ready = f"Model '{name}' is not ready (user-defined check failed)."
         self.problem = self._not_ready if has_ready_check else ""
-        self._answered = answered
+        self._replied = replied
         # None before the first reply.
         self._is_ready: bool | None = None
         self._name = name
@@ -67,4 +67,4 @@ class WorkerReadiness:
             logger.warning("%s is not ready: %s", self._name, reason)
         self.problem = "" if ready else self._not_ready
         if before is None:
-            self._answered()
+            self._replied()

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from naiad.config.metric_families import FIRST_RESPONSE, HISTOGRAMS, STAGES
+from naiad.options.metric_families import FIRST_RESPONSE, HISTOGRAMS, STAGES
 from naiad.telemetry.metrics.latency_counts import LatencyCounts
 from naiad.telemetry.metrics.quantiles import QuantileWindow, Values
 

@@ -8,7 +8,7 @@ from itertools import accumulate
 from time import monotonic_ns
 from typing import Final
 
-from naiad.config.metric_families import HISTOGRAMS, STAGES
+from naiad.options.metric_families import HISTOGRAMS, STAGES
 from naiad.telemetry.metrics.exposition import braced, label_text, number_text
 from naiad.telemetry.metrics.latencies import (
     CACHE_HIT,
