@@ -60,8 +60,9 @@ def test_open_dims_are_accepted_for_fixed_ones(tmp_path: Path) -> None:
 def test_wrong_dims_show_both_shapes_the_axis_and_what_to_write(tmp_path: Path) -> None:
     path = onnx_models.double(tmp_path / "m.onnx", (None, 256, 25), (None, 256, 25))
     text = refusal(path, tensors("TYPE_FP32 dims: [ 256, 24 ]", "TYPE_FP32 dims: [ 256, 25 ]"))
-    assert "input 'X'" in text and "output" not in text
-    assert "says [-1,256,24]" in text and "has [-1,256,25]" in text
+    assert "tensor 'X'" in text and "output" not in text
+    assert "the model expects 3 dimensions (shape [-1,256,25])" in text
+    assert "the explicit tensor shape, making complete shape [-1,256,24])" in text
     assert "axis 2 is 24 where the model has 25" in text
     assert "write dims: [ 256, 25 ]" in text
 
@@ -69,7 +70,8 @@ def test_wrong_dims_show_both_shapes_the_axis_and_what_to_write(tmp_path: Path) 
 def test_a_wrong_rank_counts_the_axes(tmp_path: Path) -> None:
     path = onnx_models.double(tmp_path / "m.onnx")
     text = refusal(path, tensors("TYPE_FP32 dims: [ -1, 3 ]"))
-    assert "says [-1,-1,3] (with the batch axis in front" in text
+    assert "the model expects 2 dimensions (shape [-1,3]) but the model configuration specifies 3 dimensions (an" in text
+    assert "making complete shape [-1,-1,3])" in text
     assert "3 axes where the model has 2" in text and "write dims: [ 3 ]" in text
 
 
@@ -77,7 +79,7 @@ def test_reshape_is_what_the_graph_is_compared_with(tmp_path: Path) -> None:
     path = onnx_models.double(tmp_path / "m.onnx")
     load(path, tensors("TYPE_FP32 dims: [ 1, 3 ] reshape { shape: 3 }"))
     text = refusal(path, tensors("TYPE_FP32 dims: [ 1, 4 ] reshape { shape: 4 }"))
-    assert "says [-1,4]" in text and "write reshape { shape: [ 3 ] }" in text
+    assert "shape [-1,4]" in text and "write reshape { shape: [ 3 ] }" in text
 
 
 def test_a_wrong_type_shows_both(tmp_path: Path) -> None:
@@ -87,13 +89,24 @@ def test_a_wrong_type_shows_both(tmp_path: Path) -> None:
 
 def test_a_wrong_name_shows_the_nearest_and_the_missing_one(tmp_path: Path) -> None:
     text = refusal(onnx_models.double(tmp_path / "m.onnx"), tensors(name="x"))
-    assert "input 'x' is not in the model, did you mean 'X'?" in text
+    assert "unexpected inference input 'x', allowed inputs are: X, did you mean 'X'?" in text
     assert 'write input { name: "X" data_type: TYPE_FP32 dims: [ 3 ] }' in text
 
 
 def test_every_problem_is_listed(tmp_path: Path) -> None:
     text = refusal(onnx_models.double(tmp_path / "m.onnx"), tensors("TYPE_INT32 dims: 3", "TYPE_FP32 dims: 4"))
-    assert "input 'X'" in text and "output 'Y'" in text
+    assert "input 'X'" in text and "tensor 'Y'" in text
+
+
+@pytest.mark.parametrize("names", [("A",), ("A", "B", "C")])
+def test_a_wrong_number_of_inputs_is_counted(tmp_path: Path, names: tuple[str, ...]) -> None:
+    rows = ("FP32", ("N", 3))
+    adds = helper.make_node("Add", ["A", "B"], ["Y"])
+    path = onnx_models.save(tmp_path / "m.onnx", [adds], {"A": rows, "B": rows}, {"Y": rows})
+    inputs = ", ".join(f'{{ name: "{name}" data_type: TYPE_FP32 dims: 3 }}' for name in names)
+    output = '{ name: "Y" data_type: TYPE_FP32 dims: 3 }'
+    text = refusal(path, f"max_batch_size: 8 input [ {inputs} ] output [ {output} ]")
+    assert f"unable to load model 'm', configuration expects {len(names)} inputs, model provides 2: " in text
 
 
 def test_a_fixed_batch_axis_cannot_batch(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_open_dims_are_accepted_for_fixed_ones(server: RunningServer) -> None:
 
 def test_a_load_names_shapes_axis_and_remedy(server: RunningServer) -> None:
     (reason,) = (row["reason"] for row in server.index() if row["name"] == "wrong")
-    assert "the configuration says [-1,128,25], the model has [-1,256,25]" in reason
+    assert "the model expects 3 dimensions (shape [-1,256,25])" in reason and "shape [-1,128,25])" in reason
     assert "axis 1 is 128 where the model has 256; write dims: [ -1, 256, 25 ]" in reason
 
 

@@ -359,9 +359,9 @@ def test_a_request_that_does_not_fit_hurts_nobody(caller: Caller) -> None:
 @pytest.mark.parametrize(
     ("config", "graph", "problem"),
     [
-        (RAGGED.replace('target_name: "I"', 'target_name: "J"'), RAGGED_GRAPH, "input 'J' is not in the model"),
+        (RAGGED.replace('target_name: "I"', 'target_name: "J"'), RAGGED_GRAPH, "unexpected inference input 'J'"),
         (RAGGED, RAGGED_GRAPH.replace("float[n]", "float[n, 2]"), "it holds a batch as a tensor of shape"),
-        (PADDED.replace("mask=M", "mask=N"), PADDED_GRAPH, "input 'N' is not in the model"),
+        (PADDED.replace("mask=M", "mask=N"), PADDED_GRAPH, "unexpected inference input 'N'"),
         (PADDED.replace("mask=M", "mask=M, mask_type=INT64"), PADDED_GRAPH, "the configuration says TYPE_INT64"),
         (PADDED.replace("pad(1000", "pad(huge"), PADDED_GRAPH, "the value is 'huge'"),
     ],

@@ -82,7 +82,7 @@ def keras_framework(**changes: Any) -> Framework:
         tolerance=1e-6,
         tolerance_reason="torch adds up in another order on another number of threads",
         mismatches={
-            "name": "input 'wrong' is not in the model, it has 'X'",
+            "name": "unexpected inference input 'wrong', allowed inputs are: X",
             "datatype": "says TYPE_INT32, the model has TYPE_FP32",
             "dims": "axis 1 is 5 where the model has 4",
         },

@@ -151,9 +151,9 @@ def test_probabilities_of_a_model_without_classes(regressor: Path) -> None:
 def test_tensors_that_are_not_the_models(several: tuple[Path, Any]) -> None:
     file, _ = several
     text = refusal(file, tensors(5, 2))
-    assert "input 'input__0': the configuration says [-1,5]" in text and "the model has [-1,4]" in text
-    assert "output 'output__0': the configuration says [-1,2]" in text and "the model has [-1,3]" in text
-    assert "input 'rows' is not in the model" in refusal(file, tensors(4, 3).replace("input__0", "rows"))
+    assert "tensor 'input__0': the model expects 2 dimensions (shape [-1,4])" in text and "shape [-1,5])" in text
+    assert "tensor 'output__0': the model expects 2 dimensions (shape [-1,3])" in text and "shape [-1,2])" in text
+    assert "unexpected inference input 'rows'" in refusal(file, tensors(4, 3).replace("input__0", "rows"))
 
 
 def test_shapley_values_are_refused_by_name(binary: tuple[Path, Any]) -> None:

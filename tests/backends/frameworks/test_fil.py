@@ -51,7 +51,7 @@ class TestContract(FrameworkContract):
         tolerance_reason="the library adds up the trees in another order",
         completed_batch_size=1024,
         mismatches={
-            "name": "input 'wrong' is not in the model, it has 'input__0'",
+            "name": "unexpected inference input 'wrong', allowed inputs are: input__0",
             "datatype": "says TYPE_INT32, the model has TYPE_FP32",
             "dims": "axis 1 is 5 where the model has 4",
         },

@@ -93,7 +93,7 @@ class TestContract(FrameworkContract):
             cut=r"model\.onnx: .*INVALID_PROTOBUF.* the file is damaged",
         ),
         mismatches={
-            "name": "input 'wrong' is not in the model, it has 'X'",
+            "name": "unexpected inference input 'wrong', allowed inputs are: X",
             "datatype": "says TYPE_INT32, the model has TYPE_FP32",
             "dims": "axis 1 is 5 where the model has 4",
         },

@@ -84,7 +84,7 @@ class TestContract(FrameworkContract):
             "no_weights": Damage(lambda path: path.with_suffix(".bin").unlink(), r"there is no model\.bin beside it"),
         },
         mismatches={
-            "name": "input 'wrong' is not in the model, it has 'X'",
+            "name": "unexpected inference input 'wrong', allowed inputs are: X",
             "datatype": "says TYPE_INT32, the model has TYPE_FP32",
             "dims": "axis 1 is 5 where the model has 4",
         },

@@ -116,7 +116,7 @@ class TestContract(FrameworkContract):
             "variables": Damage(without_values, r"tensorflow cannot load \S+model\.savedmodel: .*variables"),
         },
         mismatches={
-            "name": "input 'wrong' is not in the model, it has 'X'",
+            "name": "unexpected inference input 'wrong', allowed inputs are: X",
             "datatype": "says TYPE_INT32, the model has TYPE_FP32",
             "dims": "axis 1 is 5 where the model has 4",
         },

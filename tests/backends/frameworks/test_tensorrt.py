@@ -94,7 +94,7 @@ class TestContract(FrameworkContract):
         completed_batch_size=MOST_ROWS,
         broken=damaged(missing=r"model\.plan is no file", empty=DAMAGED, garbage=DAMAGED, cut=DAMAGED),
         mismatches={
-            "name": "input 'wrong' is not in the model, it has 'X'",
+            "name": "unexpected inference input 'wrong', allowed inputs are: X",
             "datatype": "says TYPE_INT32, the model has TYPE_FP32",
             "dims": "axis 1 is 5 where the model has 4",
         },

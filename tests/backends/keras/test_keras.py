@@ -138,7 +138,7 @@ def test_a_configuration_that_contradicts_the_model(tmp_path: Path) -> None:
     path = tmp_path / "model.keras"
     save(path, tanh_network(0, 8))
     text = refusal(path, TENSORS.replace("dims: [ 3 ]", "dims: [ 2 ]"))
-    assert "output 'Y': the configuration says [-1,2]" in text and "the model has [-1,3]" in text
+    assert "tensor 'Y': the model expects 2 dimensions (shape [-1,3])" in text and "shape [-1,2])" in text
     words = "runs models on the processor; write kind: KIND_CPU"
     assert words in refusal(path, TENSORS + "instance_group { kind: KIND_GPU count: 1 gpus: 0 }")
 

@@ -164,10 +164,10 @@ def test_a_damaged_file_of_another_format(tmp_path: Path, name: str) -> None:
 
 
 def test_tensors_that_the_model_does_not_have_show_both_sides(linear: Path) -> None:
-    assert "input 'X': the configuration says [-1,5]" in refusal(linear, tensors("5", "3", 4))
+    assert "tensor 'X': the model expects 2 dimensions (shape [-1,4])" in refusal(linear, tensors("5", "3", 4))
     assert "says TYPE_INT32, the model has TYPE_FP32 (f32)" in refusal(linear, tensors("4", "3", 4, "TYPE_INT32"))
     text = refusal(linear, tensors("4", "3", 4).replace('"X"', '"Z"'))
-    assert "input 'Z' is not in the model, it has 'X'" in text
+    assert "unexpected inference input 'Z', allowed inputs are: X" in text
 
 
 def test_a_model_survives_the_loss_of_its_files(tmp_path: Path, linear: Path) -> None:

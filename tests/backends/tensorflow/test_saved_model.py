@@ -234,10 +234,10 @@ def test_a_graph_is_chosen_by_its_tags(tmp_path: Path) -> None:
 def test_wrong_tensors_show_both_sides(tmp_path: Path) -> None:
     path = models.double(tmp_path / "m")
     text = refusal(path, tensors("TYPE_FP32 dims: 4", "TYPE_INT32 dims: 3"))
-    assert "input 'X': the configuration says [-1,4]" in text and "the model has [-1,3]" in text
+    assert "tensor 'X': the model expects 2 dimensions (shape [-1,3])" in text and "shape [-1,4])" in text
     assert "output 'Y': the configuration says TYPE_INT32, the model has TYPE_FP32 (DT_FLOAT)" in text
     missing = refusal(path, tensors(name="x"))
-    assert "input 'x' is not in the model, did you mean 'X'?" in missing
+    assert "unexpected inference input 'x', allowed inputs are: " in missing
 
 
 def test_a_scalar_does_not_batch(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Comparing a configuration with the tensors that the model itself declares."""
+"""Comparing a configuration with the tensors that the model itself declares.
+
+Source of the texts, up to what there is to do: the reference's backends (``CheckAllowedModelInput`` and its kin).
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,15 @@ def check_signature(spec: ModelSpec, inputs: Sequence[ModelTensor], outputs: Seq
         *_tensors("output", spec, spec.outputs.values(), outputs),
     ]
     if problems:
-        raise ModelLoadError(f"model '{spec.name}': the configuration does not fit the model: " + "; ".join(problems))
+        raise ModelLoadError(f"{_head(spec, inputs)}: " + "; ".join(problems))
+
+
+def _head(spec: ModelSpec, inputs: Sequence[ModelTensor]) -> str:
+    required = sum(tensor.required for tensor in inputs)
+    if not required <= len(spec.inputs) <= len(inputs):
+        counts = f"configuration expects {len(spec.inputs)} inputs, model provides {len(inputs)}"
+        return f"unable to load model '{spec.name}', {counts}"
+    return f"model '{spec.name}': the configuration does not fit the model"
 
 
 def shape_text(shape: Sequence[int]) -> str:
@@ -58,12 +69,11 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def _names(role: str, configured: Iterable[str], tensors: Sequence[ModelTensor]) -> list[str]:
-    known = [t.name for t in tensors]
-    return [f"{role} '{n}' is not in the model{_nearest(n, known)}" for n in configured if n not in known]
-
-
-def _nearest(name: str, known: Sequence[str]) -> str:
-    return f"{did_you_mean(name, known) or ','} it has {', '.join(repr(k) for k in known) or 'none'}"
+    known = sorted(t.name for t in tensors)
+    allowed = f"allowed {role}s are: {', '.join(known) or 'none'}"
+    return [
+        f"unexpected inference {role} '{n}', {allowed}{did_you_mean(n, known)}" for n in configured if n not in known
+    ]
 
 
 def _missing(spec: ModelSpec, tensors: Sequence[ModelTensor]) -> list[str]:
@@ -93,8 +103,10 @@ def _tensors(role: str, spec: ModelSpec, tensors: Iterable[TensorSpec], declared
         if not found and tensor.allow_ragged_batch:
             found = _ragged_problem(tensor, own) if role == "input" else None
         elif not found:
+            found = _batch_problem(spec, own)
             # One problem for each tensor: a shape without a batch axis would only repeat the first.
-            found = _batch_problem(spec, own) or _shape_problem(spec, tensor, own)
+            if not found and (difference := _shape_problem(spec, tensor, own)):
+                problems.append(f"model '{spec.name}', tensor '{tensor.name}': {difference}")
         if found:
             problems.append(f"{role} '{tensor.name}': {found}")
     return problems
@@ -131,9 +143,15 @@ def _shape_problem(spec: ModelSpec, tensor: TensorSpec, own: ModelTensor) -> str
         return None
     field = "dims:" if tensor.reshape is None else "reshape { shape:"
     end = "" if tensor.reshape is None else " }"
+    note = (
+        "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete "
+        if spec.max_batch_size
+        else ""
+    )
     return (
-        f"the configuration says {shape_text(shape)}{_batch_note(spec)}, the model has {shape_text(own.shape)}: "
-        f"{difference}; write {field} {_dims_text(spec, own.shape)}{end}"
+        f"the model expects {len(own.shape)} dimensions (shape {shape_text(own.shape)}) but the model configuration "
+        f"specifies {len(shape)} dimensions ({note}shape {shape_text(shape)}): {difference}; write {field} "
+        f"{_dims_text(spec, own.shape)}{end}"
     )
 
 
@@ -145,10 +163,6 @@ def _ragged_problem(tensor: TensorSpec, own: ModelTensor) -> str | None:
         f"it holds a batch as a tensor of shape {shape_text(tensor.shape)} (ragged, or made by 'batch_input'), the "
         f"model has {shape_text(own.shape)}: export it with that shape, or remove what asks for it"
     )
-
-
-def _batch_note(spec: ModelSpec) -> str:
-    return f" (with the batch axis in front, as max_batch_size is {spec.max_batch_size})" if spec.max_batch_size else ""
 
 
 def _difference(shape: tuple[int, ...], own: tuple[int, ...]) -> str | None:
