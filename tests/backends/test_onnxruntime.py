@@ -70,7 +70,9 @@ def test_wrong_dims_show_both_shapes_the_axis_and_what_to_write(tmp_path: Path) 
 def test_a_wrong_rank_counts_the_axes(tmp_path: Path) -> None:
     path = onnx_models.double(tmp_path / "m.onnx")
     text = refusal(path, tensors("TYPE_FP32 dims: [ -1, 3 ]"))
-    assert "the model expects 2 dimensions (shape [-1,3]) but the model configuration specifies 3 dimensions (an" in text
+    assert (
+        "the model expects 2 dimensions (shape [-1,3]) but the model configuration specifies 3 dimensions (an" in text
+    )
     assert "making complete shape [-1,-1,3])" in text
     assert "3 axes where the model has 2" in text and "write dims: [ 3 ]" in text
 
