@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from naiad.lifecycle.state.load_threads import in_thread
 from naiad.lifecycle.state.model_table import ModelEntry, VersionEntry
 from naiad.lifecycle.state.states import ModelState
-from naiad.processes.freed_memory import return_freed_memory
+from naiad.processes.freed_memory import returning_freed_memory
 
 if TYPE_CHECKING:
     from naiad.execution.model.interface import LoadedVersion
@@ -114,11 +115,10 @@ def _end(model: LoadedVersion, folder: ModelFolder | None, left_s: float | None)
     if folder is not None:
         # Repository agents hear of the unload before it begins, and again once the files are released.
         folder.leave()
-    try:
-        return model.close(left_s)
-    finally:
-        if folder is not None:
-            folder.release()
-        if left_s is None:
-            # The server goes on. What the model had is free, and would stay with the process until the next load.
-            return_freed_memory()
+    # Where the server goes on, what the model had would stay with the process until the next load.
+    with returning_freed_memory() if left_s is None else nullcontext():
+        try:
+            return model.close(left_s)
+        finally:
+            if folder is not None:
+                folder.release()
