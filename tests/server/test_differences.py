@@ -189,14 +189,6 @@ def test_a_negative_timeout(server: RunningServer, stub: Any) -> None:
     assert server.infer("ints", {**numbers([1], [1, 1]), "parameters": {"timeout": -1}}).status == 400
 
 
-def test_one_of_several_lists_is_that_of_the_datatype(stub: Any) -> None:
-    request = message("ints", "INT32", [1, 2])
-    request.inputs[0].contents.int_contents.extend([1, 2])
-    request.inputs[0].contents.fp32_contents.extend([7, 8, 9])
-    answer = stub.ModelInfer(request, timeout=CALL_S)
-    assert np.frombuffer(answer.raw_output_contents[0], np.int32).tolist() == [1, 2]
-
-
 # Bodies
 
 

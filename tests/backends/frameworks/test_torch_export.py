@@ -28,7 +28,7 @@ class TestContract(FrameworkContract):
         broken=damaged(missing=r"model\.pt2 does not exist", empty=DAMAGED, garbage=DAMAGED, cut=DAMAGED),
         mismatches={
             "datatype": r"the configuration says TYPE_INT32, the model has TYPE_FP32",
-            "dims": r"the configuration says \[-1,5\].*the model has \[-1,4\]",
+            "dims": r"the model expects .*shape \[-1,4\].*shape \[-1,5\]",
         },
         identity=models.identity,
         datatypes=(models.WIRES,),
