@@ -72,7 +72,7 @@ def returning_freed_memory() -> Iterator[None]:
         # In the arena of this thread, which may have freed much.
         library.free(ctypes.c_void_p(library.malloc(ctypes.c_size_t(_LARGE_BYTES))))
         _ends.leave()
-        library.malloc_trim(0)
+        return_freed_memory()
 
 
 def _set(parameter: int, value: int) -> None:

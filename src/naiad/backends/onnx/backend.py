@@ -254,7 +254,7 @@ def _scalars(spec: ModelSpec, graph: GraphSignature) -> Mapping[str, tuple[int, 
 
 
 def _check_scalars(spec: ModelSpec, graph: GraphSignature) -> None:
-    """The framework takes any number of elements for a scalar, and computes what the model does not say."""
+    """Refuse dims of more than one element for a scalar input: the framework itself would take them."""
     bare = {t.name for t in graph.inputs if t.shape is None}
     for tensor in spec.inputs.values():
         dims = tensor.dims if tensor.reshape is None else tensor.reshape

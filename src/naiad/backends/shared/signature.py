@@ -1,6 +1,6 @@
 """Comparing a configuration with the tensors that the model itself declares.
 
-Source of the texts, up to what there is to do: the reference's backends (``CheckAllowedModelInput`` and its kin).
+Each text begins as the reference's backends write it; what to write in the configuration follows.
 """
 
 from __future__ import annotations

@@ -322,8 +322,8 @@ class ProcessInstance(ModelInstance):
         """Give up a batch that waits in the worker; False when it runs."""
         number = self._requests.drop_next(batch)
         if number:
-            # If it has just begun, its responses are of no batch that is known here.
-            self._send(frame(SKIP, number))
+            # If it has just begun, its responses are of no batch that is known here, and its only request is cancelled.
+            self._send(frame(SKIP, number) + frame(CANCEL, number + 1))
         return bool(number)
 
     def cancel(self, request: InferRequest) -> None:

@@ -61,10 +61,10 @@ def find_contents(message: Any, given: InputHeader, model: str) -> TypedContents
     Raises:
         InvalidArgumentError: that list is not for the datatype of the input, or there is another one.
     """
-    return TypedContents(message, the_field([name for name in KINDS if len(getattr(message, name))], given, model))
+    return TypedContents(message, only_field([name for name in KINDS if len(getattr(message, name))], given, model))
 
 
-def the_field(filled: Sequence[str], given: InputHeader, model: str) -> str:
+def only_field(filled: Sequence[str], given: InputHeader, model: str) -> str:
     """The only one of the ``filled`` lists, "" for none; errors as ``find_contents``.
 
     Args:

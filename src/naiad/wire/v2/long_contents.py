@@ -327,6 +327,7 @@ class _Contents:
         return at
 
     def values(self) -> TypedValues:
+        """What was read; the elements of the first list that has any."""
         filled = tuple(name for name in _FIELDS if self._numbers.get(name))
         if filled:
             array = _array(filled[0], self._numbers[filled[0]])

@@ -143,8 +143,7 @@ that other requests need. Nothing may be sent for it, by threads that can wait, 
 RESUME = 14
 """number: the request whose caller takes its responses again."""
 SKIP = 15
-"""number: a batch that need not run; its responses count for nothing, and need not come. If it has begun, its request,
-which has the next number, is cancelled."""
+"""number: a batch that need not run, unless it has begun; its responses count for nothing, and need not come."""
 
 # From the worker.
 READY = 33

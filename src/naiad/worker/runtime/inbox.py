@@ -114,9 +114,6 @@ class Inbox:
         # Only noted: the main thread takes frames out, and may have begun with this one.
         waiting = {work[1] for work in tuple(self.inbox) if work[0] in _BATCHES}
         self._skipped = (self._skipped | {number}) & waiting
-        if number not in waiting:
-            # Its only request has the number that follows.
-            self._cancel(number + 1, payload)
 
     def next(self, waiter: Waiter) -> Work:
         """Wait in the main thread for its next frame."""

@@ -25,7 +25,7 @@ from naiad.lifecycle.memory.load_on_demand import LoadOnDemand
 from naiad.request import Array, request_label
 from naiad.scheduling.admission import RequestBudget
 from naiad.wire.proto_fields import has_more_fields
-from naiad.wire.v2.contents import TypedContents, decode_contents, the_field
+from naiad.wire.v2.contents import TypedContents, decode_contents, only_field
 from naiad.wire.v2.header import MAX_DESCRIPTION_BYTES, MAX_ENTRIES, InferHeader, InputHeader, check_description
 from naiad.wire.v2.long_contents import LONG_STRINGS_BYTES, ReadContents, TypedValues, has_long_contents, read_contents
 from naiad.wire.v2.plan import MAX_PLAN_KEY, PlanMemo
@@ -294,7 +294,7 @@ def _with_contents(
     found: list[Source | None] = []
     for given, source, read in zip(header.inputs, sources, contents.inputs, strict=True):
         if read is not None and source is not None:
-            the_field(read.filled, given, model)
+            only_field(read.filled, given, model)
         found.append(source if read is None or source is None else read)
     return found
 
