@@ -195,7 +195,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     # Front-end processes send requests and responses as they are, over the frames and the shared memory of the workers.
     "server.fronts": (
-        *("backend_api", "config", "engine", "eventloop", "execution.batching", "execution.model"),
+        *("backend_api", "backends.registry", "config", "engine", "eventloop", "execution.batching", "execution.model"),
         *("execution.model_directory", "execution.worker.channel", "frontends", "lifecycle", "options"),
         *("repository.local", "request", "scheduling.admission", "server", "shared_memory", "telemetry", "tensor"),
         *("wire.grpc", "wire.http1", "worker.ipc"),

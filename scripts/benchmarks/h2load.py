@@ -1,4 +1,7 @@
-"""One measurement of gRPC calls by h2load: rate and the server's processor time, with every answer accounted for."""
+"""Measurements by h2load: rate and processor time of gRPC calls, and the tail of HTTP requests at a rate.
+
+Every answer is accounted for.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from pathlib import Path
 from . import machine
 from .figures import CaseError, CaseSkippedError
 from .grpc_request import INFER, framed
+from .infer import Request
 from .rounds import alternate
 from .servers import Server
 from .settings import Settings
@@ -138,3 +142,32 @@ def answered_calls(printed: str, answer_bytes: int, what: str) -> int:
             f"{what}: {done} answers of {mean:.1f} bytes on average, expected {answer_bytes}: refused calls?"
         )
     return done
+
+
+def tail_at(
+    server: Server, request: Request, rate: float, fan: Fan, threads: int, seconds: int, work: Path
+) -> tuple[float, float]:
+    """Send an HTTP request ``rate`` times a second; the 99th percentile of the latencies in ms, and the rate reached.
+
+    Raises:
+        CaseError: an answer was not a success, or nothing was answered.
+    """
+    file, log = work / "request.body", work / "h2load.log"
+    file.write_bytes(request.body)
+    headers = [part for name, value in request.headers.items() for part in ("-H", f"{name}: {value}")]
+    command = ["h2load", "--h1", "-t", str(threads), "-c", str(fan.connections), "-D", str(seconds)]
+    command += [f"--rps={rate / fan.connections:.0f}", "-d", str(file), *headers, f"--log-file={log}"]
+    command.append(f"http://127.0.0.1:{server.port}{request.path}")
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=seconds + GRACE_SECONDS, check=False)
+    counts = REQUESTS.search(finished.stdout)
+    if finished.returncode or not counts:
+        raise CaseError(
+            f"h2load ended with code {finished.returncode}: {finished.stdout[-500:]}{finished.stderr[-500:]}"
+        )
+    _, done, succeeded, *failures = map(int, counts.groups())
+    if not done or succeeded != done or any(failures):
+        raise CaseError(
+            f"{done} answers of {server.name} at {rate:.0f} requests/s, of which not all are good: {counts[0]}"
+        )
+    latencies = logged_latencies(log)
+    return latencies[int(0.99 * (len(latencies) - 1))] * 1e3, done / seconds

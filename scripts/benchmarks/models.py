@@ -52,8 +52,9 @@ def add_identity(
     max_batch_size: int,
     datatype: str = "TYPE_FP32",
     fields: Sequence[str] = (),
+    count: int = 1,
 ) -> None:
-    """A model that gives INPUT0 back as OUTPUT0."""
+    """A model of ``count`` instances that gives INPUT0 back as OUTPUT0."""
     add_model(
         repository,
         name,
@@ -61,13 +62,13 @@ def add_identity(
         f"max_batch_size: {max_batch_size}",
         tensor_field("input", "INPUT0", datatype, dims),
         tensor_field("output", "OUTPUT0", datatype, dims),
-        "instance_group [ { kind: KIND_CPU count: 1 } ]",
+        f"instance_group [ {{ kind: KIND_CPU count: {count} }} ]",
         *fields,
     )
 
 
-def add_mlp(repository: Path, name: str = "mlp") -> Path:
-    """A small network, x FP32 [16] to y FP32 [16], batched dynamically up to 64; returns its file."""
+def add_mlp(repository: Path, name: str = "mlp", count: int = 1) -> Path:
+    """A small network of ``count`` instances, x FP32 [16] to y FP32 [16], batched up to 64; returns its file."""
     version = add_model(
         repository,
         name,
@@ -76,7 +77,7 @@ def add_mlp(repository: Path, name: str = "mlp") -> Path:
         tensor_field("input", "x", "TYPE_FP32", [16]),
         tensor_field("output", "y", "TYPE_FP32", [16]),
         "dynamic_batching { }",
-        one_instance(threads=1),
+        instances(count, threads=1),
     )
     save_graph(version / "model.onnx", [("x", "FLOAT", ["rows", 16])], _mlp_nodes("y"), mlp_weights(), "y")
     return version / "model.onnx"

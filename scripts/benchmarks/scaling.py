@@ -1,16 +1,18 @@
 """What more cores and more front-end processes would give: a simulation of the server from measured costs.
 
 Each process is a station that serves one request at a time and needs a core while it does; a request visits a front
-end, the engine's loop, an instance, the engine's loop and its front end again. Callers send the next request as soon as
-they have a response, and cost nothing. Costs are processor time of a request, as ``scripts/bench --only frontends``
-prints it at 64 connections; with more requests at a time they fall, since more of them share a turn of the loop.
+end, the engine's loop, an instance, the engine's loop and its front end again. Where front ends run the model
+themselves, it visits a front end, an instance of that process, and the front end again. Callers send the next request
+as soon as they have a response, and cost nothing. Costs are processor time of a request, as
+``scripts/bench --only frontends`` prints it at 64 connections; with more requests at a time they fall, since more of
+them share a turn of the loop.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 REQUESTS = 4000
@@ -26,12 +28,14 @@ class Costs:
         front: a front-end process.
         engine: the loop of the engine's process.
         model: an instance.
+        replica: the loop of a front-end process that runs the model itself.
     """
 
     one: float
     front: float
     engine: float
     model: float
+    replica: float
 
 
 @dataclass(slots=True)
@@ -125,21 +129,36 @@ def front_ends(costs: Costs, cores: int, fronts: int, instances: int) -> Outcome
     return simulate(visits, cores, CALLERS_PER_CORE * cores)
 
 
-def best_front_ends(costs: Costs, cores: int, instances: int) -> tuple[int, Outcome]:
+def replicas(costs: Costs, cores: int, fronts: int, instances: int) -> Outcome:
+    """A server with ``fronts`` front-end processes, which have the ``instances`` of the model."""
+    front, models = [Station("front ends") for _ in range(fronts)], [Station("instances") for _ in range(fronts)]
+    visits: list[Visit] = [(front, costs.replica / 2), (models, costs.model), (front, costs.replica / 2)]
+    return simulate(visits, cores, CALLERS_PER_CORE * cores)
+
+
+Simulation = Callable[[Costs, int, int, int], Outcome]
+"""``front_ends`` or ``replicas``."""
+
+
+def best_count(simulation: Simulation, costs: Costs, cores: int, instances: int) -> tuple[int, Outcome]:
     """The smallest number of front-end processes, up to one for each core, within 2% of the best rate."""
     counts = sorted({1 << n for n in range(cores.bit_length()) if 1 << n <= cores} | {cores, max(1, cores // 4)})
-    found = [(count, front_ends(costs, cores, count, instances)) for count in counts]
+    found = [(count, simulation(costs, cores, count, instances)) for count in counts]
     best = max(outcome.rate for _, outcome in found)
     return next((count, outcome) for count, outcome in found if outcome.rate >= 0.98 * best)
 
 
 def table(costs: Costs, cores: Sequence[int]) -> str:
-    """The curve, one line for each number of cores."""
-    rows = [("cores", "one process/s", "front ends", "rate/s", "ratio", "bottleneck")]
+    """The curve, two lines for each number of cores: the engine runs the model, or the front ends do."""
+    rows = [("cores", "one process/s", "model in", "front ends", "rate/s", "ratio", "bottleneck")]
+    ways: tuple[tuple[str, Simulation], ...] = (("the engine", front_ends), ("front ends", replicas))
     for count in cores:
         # As many instances as cores, so that the model is not what is missing.
-        one, (fronts, many) = one_process(costs, count, count), best_front_ends(costs, count, count)
-        ratio = f"{many.rate / one.rate:.2f}"
-        rows.append((str(count), f"{one.rate:,.0f}", str(fronts), f"{many.rate:,.0f}", ratio, many.bottleneck))
+        one = one_process(costs, count, count)
+        for name, simulation in ways:
+            fronts, many = best_count(simulation, costs, count, count)
+            ratio = f"{many.rate / one.rate:.2f}"
+            figures = f"{one.rate:,.0f}", name, str(fronts), f"{many.rate:,.0f}", ratio, many.bottleneck
+            rows.append((str(count), *figures))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows)

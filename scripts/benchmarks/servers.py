@@ -27,6 +27,8 @@ LISTEN = (
     *("--grpc-address", "127.0.0.1", "--grpc-port", "0"),
 )
 READY = Request("/v2/health/ready", {}, b"", method="GET")
+PAGE = Request("/metrics", {}, b"", method="GET")
+_REPLICAS = re.compile(r"^naiad_replicas\{.*\} (\d+)$", re.MULTILINE)
 START_SECONDS = 120.0
 STOP_SECONDS = 20.0
 POLL_SECONDS = 0.002
@@ -67,7 +69,24 @@ def naiad(
         _await(process, log, lambda: _answers_ready(http_port) or None)
         ready_seconds = time.perf_counter() - began
         port = _await(process, log, lambda: _printed_port(log, service))
-        yield Server("naiad", process.pid, port, ready_seconds, {HTTP: http_port, service: port})
+        metrics_port = _await(process, log, lambda: _printed_port(log, METRICS))
+        ports = {HTTP: http_port, METRICS: metrics_port, service: port}
+        yield Server("naiad", process.pid, port, ready_seconds, ports)
+
+
+def await_replicas(server: Server, count: int) -> None:
+    """Wait until ``count`` front-end processes run each model of a server themselves.
+
+    Raises:
+        CaseError: they do not.
+    """
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        found = _REPLICAS.findall(ask(server.ports[METRICS], PAGE)[2].decode())
+        if found and all(int(number) == count for number in found):
+            return
+        time.sleep(POLL_SECONDS)
+    raise CaseError(f"of {count} front-end processes not all run the models themselves: naiad_replicas is {found}")
 
 
 @contextmanager

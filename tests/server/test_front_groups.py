@@ -22,6 +22,7 @@ from naiad.execution.model.group_queue import GroupQueue
 from naiad.execution.model.loaded_model import LoadedModel
 from naiad.execution.model.queue_scheduler import QueueScheduler
 from naiad.execution.model.responder import ModelResponder
+from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.options.metric_families import STAGES
 from naiad.request import InferRequest, RequestOptions
 from naiad.scheduling.admission import RequestBudget
@@ -32,6 +33,7 @@ from naiad.server.fronts.model_table import Announced
 from naiad.server.fronts.relayed_group import RelayedGroup
 from naiad.server.fronts.relayed_request import HttpRelayedRequest, RelayedRequest
 from naiad.server.fronts.remote_engine import RemoteEngine
+from naiad.server.fronts.replicas.replicas import Replicas
 from naiad.server.fronts.tensors import received
 from naiad.telemetry.metrics.latencies import Latencies, LatencySettings
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
@@ -87,7 +89,7 @@ class OneModel:
         return self.model
 
     def get(self, number: int) -> Announced:
-        return Announced("m", "", self.model)
+        return Announced("m", "", self.model, 0)
 
     def wait_for_model(self, error: NaiadError, size: int, done: object) -> None:
         return None
@@ -110,7 +112,7 @@ class Front:
             end.setblocking(False)
         one: Any = OneModel(model)
         self.session = InferenceSession(one, one)
-        self.remote = RemoteEngine(RequestBudget())
+        self.remote = RemoteEngine(RequestBudget(), Replicas(RequestBudget(), LoadSettings, lambda model: None))
         self._links = (
             Link("the engine", ends[0], loop, self.remote.handlers(), self.remote.disconnect),
             Link("the front end", ends[1], loop, self.session.handlers(), self.session.close),

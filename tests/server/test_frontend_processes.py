@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +17,27 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 from tritonclient.grpc import service_pb2, service_pb2_grpc
-from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+from tritonclient.utils import InferenceServerException
 
 from naiad.testing import RESPONSE_S, RunningServer, read_response, request_bytes, run_to_end, serving, wait_until
-from support import triton_inputs
 from support.api_keys import hashed
+from support.front_processes import (
+    FRONTS,
+    LIBRARIES,
+    ask,
+    client_of,
+    front_of,
+    front_requests,
+    input_of,
+    one_connection_each,
+    processes,
+    served,
+)
 from support.replaced_files import put
 from support.served_models import SUM_AND_DIFFERENCE, identity, numbers, tensor, write_model
 from support.shared_regions import PROTOCOLS, memory
 
-FRONTS = ("--frontend-processes", 2)
-LIBRARIES = {"http": tritonclient.http, "grpc": tritonclient.grpc}
 SEGMENT = 1 << 16
-
-
-def input_of(library: Any, name: str, values: np.ndarray) -> Any:
-    return triton_inputs.input_of(library, name, values, np_to_triton_dtype(values.dtype))
 
 
 def write_models(folder: Path) -> Path:
@@ -64,14 +67,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_models(tmp_path_factory.mktemp("fronts") / "models")
 
 
-@contextmanager
-def served(models: Path, log: Path, *options: object) -> Iterator[RunningServer]:
-    with serving(log, "--model-repository", models, *FRONTS, *options) as running:
-        yield running
-        assert "could not be handled" not in running.log
-        assert "Traceback" not in running.log
-
-
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("traces")
@@ -83,61 +78,6 @@ def server(models: Path, traces: Path, tmp_path_factory: pytest.TempPathFactory)
     tracing = ("--trace-config", f"triton,file={traces / 'trace.json'}")
     with served(models, tmp_path_factory.mktemp("log") / "log", *options, *tracing) as running:
         yield running
-
-
-def processes(server: RunningServer) -> dict[str, list[psutil.Process]]:
-    """The processes of a server: those that listen are front ends, the one that has the metrics port the engine."""
-    found: dict[str, list[psutil.Process]] = {"front": [], "engine": [], "spare": []}
-    for child in psutil.Process(server.process.pid).children():
-        with suppress(psutil.NoSuchProcess):
-            ports = {c.laddr.port for c in child.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
-            kind = "front" if server.http in ports else "engine" if server.metrics in ports else "spare"
-            found[kind].append(child)
-    return found
-
-
-def front_of(server: RunningServer, local_port: int) -> psutil.Process:
-    """The front-end process that has the other end of a connection."""
-    for front in processes(server)["front"]:
-        if any(c.raddr and c.raddr.port == local_port for c in front.net_connections("tcp")):
-            return front
-    raise LookupError(f"no front end has the connection from port {local_port}")
-
-
-@contextmanager
-def one_connection_each(server: RunningServer) -> Iterator[list[socket.socket]]:
-    """A connection to each of the front ends."""
-    with ExitStack() as stack:
-        found: dict[int, socket.socket] = {}
-        for _ in range(100):
-            connection = stack.enter_context(server.connect())
-            connection.sendall(request_bytes("GET", "/v2/health/live", None))
-            assert read_response(connection, "GET").status == 200
-            found.setdefault(front_of(server, connection.getsockname()[1]).pid, connection)
-            if len(found) == 2:
-                break
-        assert len(found) == 2
-        yield list(found.values())
-
-
-def ask(connection: Any, path: str, value: object) -> Any:
-    connection.sendall(request_bytes("POST", path, json.dumps(value).encode()))
-    return read_response(connection, "POST")
-
-
-@contextmanager
-def client_of(server: RunningServer, protocol: str) -> Iterator[Any]:
-    url = server.url if protocol == "http" else server.grpc_url
-    client = LIBRARIES[protocol].InferenceServerClient(url)
-    try:
-        yield client
-    finally:
-        client.close()
-
-
-def front_requests(server: RunningServer) -> dict[str, int]:
-    lines = [x for x in server.metrics_page().splitlines() if x.startswith("naiad_frontend_requests{")]
-    return {line.split('"')[1]: int(float(line.split()[-1])) for line in lines}
 
 
 # What callers see
@@ -175,7 +115,7 @@ def test_the_front_ends_read_ordinary_requests_themselves(server: RunningServer,
     before = front_requests(server).get("read", 0)
     with client_of(server, protocol) as client:
         for _ in range(5):
-            assert client.infer("sum", given, request_id="a").as_numpy("OUTPUT0").flat[0] == 2
+            assert client.infer("batched", given, request_id="a").as_numpy("OUTPUT0").flat[0] == 2
     wait_until(lambda: front_requests(server).get("read", 0) >= before + 5, 10, "the requests are counted")
 
 

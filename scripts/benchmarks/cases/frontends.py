@@ -14,7 +14,7 @@ from ..infer import check_answer
 from ..load import Contender, Load
 from ..load import measure as measure_load
 from ..rounds import alternate, median, median_ratio
-from ..servers import Server, naiad
+from ..servers import Server, await_replicas, naiad
 from ..settings import Settings
 from .mlp import input_row, our_request, rate
 
@@ -25,11 +25,12 @@ WANTED = 1.3
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """The processor time of one measurement in us/request: of all front-end processes together, of the event loop of
-    the process that runs the models, and of its other threads."""
+    """The processor time of one measurement in us/request: of the event loops of all front-end processes together and
+    of their other threads, and of the event loop and the other threads of the process that has all models."""
 
     load: Load
     front_us: float
+    front_model_us: float
     loop_us: float
     model_us: float
 
@@ -48,42 +49,46 @@ def fronts_of(server: Server) -> list[psutil.Process]:
     ]
 
 
-def loop_us_of(server: Server) -> float:
-    """The processor time in us that the event loop has used beside the models: that of the first thread."""
-    metrics = [p for p in (psutil.Process(server.pid), *psutil.Process(server.pid).children()) if _has_models(p)]
-    return sum(t.user_time + t.system_time for p in metrics for t in p.threads() if t.id == p.pid) * 1e6
-
-
-def _has_models(process: psutil.Process) -> bool:
-    """Whether a process runs models: it has loaded the framework."""
-    return any("onnxruntime" in found.path for found in process.memory_maps())
-
-
-def cpu_us_of(processes: list[psutil.Process]) -> float:
-    """The processor time that they have used, in us."""
-    return sum(machine.cpu_seconds(process.pid) for process in processes) * 1e6
+def used_us(processes: list[psutil.Process]) -> tuple[float, float]:
+    """The processor time in us that the event loops of processes have used, their first threads, and all others."""
+    loops = others = 0.0
+    for process in processes:
+        for thread in process.threads():
+            used = (thread.user_time + thread.system_time) * 1e6
+            if thread.id == process.pid:
+                loops += used
+            else:
+                others += used
+    return loops, others
 
 
 def take(settings: Settings, contender: Contender, seconds: int) -> Shares:
     """Measure one server, and which of its processes used the time."""
-    fronts = fronts_of(contender.server)
-    before, loop_before = cpu_us_of(fronts), loop_us_of(contender.server)
-    load = measure_load(contender.server, contender.request, CONNECTIONS, seconds, settings.work, pin=False)
-    front_us = (cpu_us_of(fronts) - before) / load.requests
-    loop_us = (loop_us_of(contender.server) - loop_before) / load.requests
-    return Shares(load, front_us, loop_us, load.cpu_us - front_us - loop_us)
+    server = contender.server
+    fronts = fronts_of(server)
+    engine = [p for p in (psutil.Process(server.pid), *psutil.Process(server.pid).children()) if p not in fronts]
+    before = used_us(fronts) + used_us(engine)
+    load = measure_load(server, contender.request, CONNECTIONS, seconds, settings.work, pin=False)
+    after = used_us(fronts) + used_us(engine)
+    return Shares(load, *((now - then) / load.requests for now, then in zip(after, before, strict=True)))
 
 
 @contextmanager
 def contenders(settings: Settings) -> Iterator[dict[str, Contender]]:
-    """One process, and several front ends, with the same small network."""
-    repository = settings.work / "frontends"
-    models.add_mlp(repository)
+    """The same small network in one process, in front ends that run it, and in the engine behind as many front ends.
+
+    The first two have as many instances as there are front ends, the last has one.
+    """
+    repositories = {count: settings.work / f"frontends-{count}" for count in (1, PROCESSES)}
+    for count, repository in repositories.items():
+        models.add_mlp(repository, count=count)
     with ExitStack() as stack:
         found: dict[str, Contender] = {}
-        for name, count in (("one", 1), ("two", PROCESSES)):
+        for name, count, instances in (("one", 1, PROCESSES), ("two", PROCESSES, PROCESSES), ("engine", PROCESSES, 1)):
             options = ["--frontend-processes", str(count)]
-            server = stack.enter_context(naiad(repository, settings.work, None, options))
+            server = stack.enter_context(naiad(repositories[instances], settings.work, None, options))
+            if count > 1:
+                await_replicas(server, PROCESSES if instances > 1 else 0)
             check_answer(server.port, our_request(), "y", models.mlp_by_hand(input_row()))
             found[name] = Contender(server, our_request())
         yield found
@@ -99,22 +104,25 @@ def measure(settings: Settings) -> Iterator[Figure]:
             for name, contender in servers.items()
         }
         found = alternate(settings.rounds, measures)
-    yield from figures(found["one"], found["two"])
+    yield from figures(**found)
 
 
-def figures(one: list[Shares], two: list[Shares]) -> Iterator[Figure]:
+def figures(one: list[Shares], two: list[Shares], engine: list[Shares]) -> Iterator[Figure]:
     """The lines of the table."""
     unit = "CPU us/request"
-    loads = {"one": [s.load for s in one], "two": [s.load for s in two]}
+    loads = {"one": [s.load for s in one], "two": [s.load for s in two], "engine": [s.load for s in engine]}
     note = f"{CONNECTIONS} connections, the load generator on the same {len(machine.cores())} cores"
-    yield Figure("frontends_one_rate", median(loads["one"], rate), "requests/s", note=note)
-    yield Figure("frontends_two_rate", median(loads["two"], rate), "requests/s", note=note)
+    for name, found in loads.items():
+        yield Figure(f"frontends_{name}_rate", median(found, rate), "requests/s", note=note)
     ratio = median_ratio(loads["two"], loads["one"], rate)
     yield Figure("frontends_ratio", ratio, "of one process", Bound(">=", WANTED), "pair by pair")
-    yield Figure("frontends_one_cpu", median(loads["one"], lambda load: load.cpu_us), unit)
-    yield Figure("frontends_two_cpu", median(loads["two"], lambda load: load.cpu_us), unit)
-    yield Figure("frontends_front_cpu", median(two, lambda s: s.front_us), unit, note="both front ends")
-    yield Figure("frontends_engine_loop_cpu", median(two, lambda s: s.loop_us), unit, note="without the model")
+    ratio = median_ratio(loads["engine"], loads["one"], rate)
+    yield Figure("frontends_engine_ratio", ratio, "of one process", note="one instance, in the engine's process")
+    for name, found in loads.items():
+        yield Figure(f"frontends_{name}_cpu", median(found, lambda load: load.cpu_us), unit)
+    yield Figure("frontends_replica_loop_cpu", median(two, lambda s: s.front_us), unit, note="without the model")
+    yield Figure("frontends_front_cpu", median(engine, lambda s: s.front_us), unit, note="both, the engine runs it")
+    yield Figure("frontends_engine_loop_cpu", median(engine, lambda s: s.loop_us), unit, note="without the model")
     yield Figure("frontends_one_loop_cpu", median(one, lambda s: s.loop_us), unit, note="without the model")
     yield Figure("frontends_model_cpu", median(one, lambda s: s.model_us), unit, note="threads of the model")
     yield Figure("frontends_one_cores", median(one, lambda s: s.cores), "cores busy")

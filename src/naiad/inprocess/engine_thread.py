@@ -20,7 +20,8 @@ from naiad.lifecycle.polling import Polling
 from naiad.options import ServerOptions
 from naiad.repository.local.layout import model_directory
 from naiad.repository.local.overrides import Overrides
-from naiad.server.build import Frontend, OwnBackends, Parts, build, listeners, metrics_application
+from naiad.server.build import Frontend, Parts, build, listeners, metrics_application
+from naiad.server.load_settings import OwnBackends
 from naiad.server.process import SWITCH_INTERVAL_S
 from naiad.server.reload import reload_keys
 from naiad.server.startup import Startup

@@ -104,7 +104,8 @@ class ModelManager:
         # Without a budget no ensemble waits for memory, so none has to wait for its turn.
         self._ensembles = Ensembles(self, self._keys, settings, graph, in_turn=bool(memory.budget_bytes))
         loads = VersionLoader(self, settings, permits, self._operations, self._ensembles, self.custom_metrics)
-        self.versions = VersionSwap(loads, self._draining, self._ensembles.look_soon)
+        self.versions = VersionSwap(loads, self._draining)
+        self.versions.when_changed.append(self._ensembles.look_soon)
         self.versions.observers.append(self._ensembles)
         self.demand = LoadOnDemand(self, memory.demand_s, graph) if memory.demand_s else None
         self.memory = ModelMemory(
@@ -358,6 +359,7 @@ class ModelManager:
             async with self.memory.room_in_place(entry, await self._in_place.growth(entry, found), operation):
                 if entry.serving:
                     await self._in_place.update(entry, found, operation)
+                    self.versions.changed()
                     return
             # It was evicted for others while it waited for room.
         problem: NaiadError | None = None

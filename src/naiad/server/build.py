@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from naiad.backend_api.backend import Backend, BackendContext
-from naiad.backend_api.host_policy import HostPolicies
 from naiad.cache.local import LocalCache
 from naiad.cache.redis import RedisCache
 from naiad.engine.engine import Engine
-from naiad.execution.model.rate_limits import RateLimits
 from naiad.frontends.access.settings import Gates, gates
 from naiad.frontends.dashboard.access import OFF, DashboardAccess
 from naiad.frontends.dashboard.application import Dashboard
@@ -28,7 +25,6 @@ from naiad.frontends.net.file_watcher import FileReloader
 from naiad.frontends.net.memory_shares import MemoryShares
 from naiad.gpus.access import GpuAccess
 from naiad.gpus.figures import GpuFigures
-from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.memory.budget import MemorySettings
 from naiad.lifecycle.tuning.tuner import ModelTuner
@@ -40,8 +36,8 @@ from naiad.repository.agents.mirror import AgentMirror
 from naiad.repository.catalog import Catalog, open_catalog
 from naiad.repository.changes.watch import Watch
 from naiad.scheduling.admission import RequestBudget
-from naiad.scheduling.rate_limiter import ResourceLimit
 from naiad.server.limits import http_limits, request_budget, too_large_error
+from naiad.server.load_settings import NO_BACKENDS, OwnBackends, load_settings
 from naiad.server.reload import reload_grpc_tls, reload_http_tls, reloaded_paths
 from naiad.shared_memory.registry import RegionRegistry
 from naiad.telemetry.logs.server_log import LogSettings, ServerLog
@@ -57,8 +53,6 @@ if TYPE_CHECKING:
     from naiad.frontends.metrics.extra_families import Port
     from naiad.frontends.metrics.page import MetricsApplication
 
-OwnBackends = Mapping[str, Callable[[BackendContext], Backend]]
-NO_BACKENDS: OwnBackends = {}
 TRACE_FILE_S = 5.0
 """Seconds that the shutdown waits for traces that are not written yet."""
 
@@ -99,7 +93,9 @@ class Parts:
         ports: the listeners by their protocols, as they are made.
         grpc_ports: the number of the gRPC port, once it is open; empty without one, and in front-end processes.
         on_loaded: called once every model of the start is loaded or has failed.
-        front_requests: how many requests front-end processes have read, and have handed over; empty without them.
+        front_requests: how many requests front-end processes have run, have read, and have handed over; empty without
+            them.
+        replicas_in_flight: by front-end process, the requests that it runs itself, and their bytes.
     """
 
     options: ServerOptions
@@ -120,6 +116,7 @@ class Parts:
     ports: dict[str, Port] = field(default_factory=dict)
     grpc_ports: list[int] = field(default_factory=list)
     front_requests: dict[str, int] = field(default_factory=dict)
+    replicas_in_flight: dict[int, tuple[int, int]] = field(default_factory=dict)
     on_loaded: list[Callable[[], object]] = field(default_factory=list)
 
     def close(self) -> None:
@@ -159,7 +156,13 @@ def build(options: ServerOptions, log: ServerLog, own_backends: OwnBackends = NO
     )
     agent_mirror = AgentMirror(options.model_repository_mirror, options.model_repository_mirror_size)
     tracing = Tracing.from_options(options)
-    settings = _load_settings(options, cache, budget, own_backends, agent_mirror)
+    settings = load_settings(
+        options,
+        cache,
+        budget,
+        own_backends,
+        AgentDirectory(Path(options.repoagent_directory), options.repoagent_timeout_secs, agent_mirror),
+    )
     manager = ModelManager(
         settings,
         options.model_load_thread_count,
@@ -338,6 +341,7 @@ def metrics_application(parts: Parts) -> MetricsApplication:
         pinned_bytes=options.pinned_memory_pool_byte_size,
         ports=parts.ports,
         front_requests=parts.front_requests,
+        replicas_in_flight=parts.replicas_in_flight,
     )
 
 
@@ -356,39 +360,14 @@ def _latencies(options: ServerOptions) -> LatencySettings:
     )
 
 
-def metrics_listener(parts: Parts) -> HttpListener:
-    """The listener of the metrics port."""
+def metrics_listener(
+    parts: Parts, around: Callable[[Application], Application] = lambda application: application
+) -> HttpListener:
+    """The listener of the metrics port, with ``around`` its application."""
     options = parts.options
-    application = metrics_application(parts)
-    guard = guarded(application, parts.gates.metrics, lambda target: "statistics")
+    application: Application = metrics_application(parts)
+    guard = guarded(around(application), parts.gates.metrics, lambda target: "statistics")
     return HttpListener(guard, options.metrics_address, options.metrics_port, option="--metrics-port")
-
-
-def _load_settings(
-    options: ServerOptions,
-    cache: LocalCache | RedisCache | None,
-    budget: RequestBudget,
-    own_backends: OwnBackends,
-    agent_mirror: AgentMirror,
-) -> LoadSettings:
-    return LoadSettings(
-        options.settings_of,
-        not options.disable_auto_complete_config,
-        options.model_config_name,
-        cache=cache,
-        budget=budget,
-        limits=_rate_limits(options),
-        auto_warmup=options.auto_warmup,
-        gpu_fallback=options.gpu_fallback == "cpu",
-        gpus=GpuAccess.of(options.min_supported_compute_capability, options.model_load_gpu_limit),
-        pinned_bytes=options.pinned_memory_pool_byte_size,
-        retries=options.model_load_retry_count,
-        agents=AgentDirectory(Path(options.repoagent_directory), options.repoagent_timeout_secs, agent_mirror),
-        policies=HostPolicies.of(options.host_policies),
-        checks_accelerators=options.accelerator_check,
-        own_backends=own_backends,
-        wait_s=options.model_load_wait_secs,
-    )
 
 
 def _cache(options: ServerOptions) -> LocalCache | RedisCache | None:
@@ -396,12 +375,6 @@ def _cache(options: ServerOptions) -> LocalCache | RedisCache | None:
     if redis is not None:
         return RedisCache(redis)
     return LocalCache(options.local_cache_bytes) if options.local_cache_bytes else None
-
-
-def _rate_limits(options: ServerOptions) -> RateLimits | None:
-    if not options.limits_rate:
-        return None
-    return RateLimits([ResourceLimit(r.name, r.count, r.device) for r in options.rate_limit_resource])
 
 
 def _forwarding(pattern: str) -> HeaderForwarding | None:

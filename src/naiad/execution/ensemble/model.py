@@ -74,6 +74,7 @@ class EnsembleModel:
     ) -> None:
         self.version = version
         self.namespace = ""
+        self.replicas = 0
         self.name = spec.name
         self.budget = budget or RequestBudget()
         self.metrics = metrics or CustomMetrics()

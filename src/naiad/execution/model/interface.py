@@ -86,10 +86,17 @@ class ServingModel(Recipient, Protocol):
 
 
 class LoadedVersion(ServingModel, Protocol):
-    """A loaded version as its owner sees it: a model with instances, or an ensemble."""
+    """A loaded version as its owner sees it: a model with instances, or an ensemble.
+
+    Attributes:
+        namespace: its repository, "" without namespaces.
+        metrics: those that models define themselves.
+        replicas: how many other processes serve a copy of it now.
+    """
 
     namespace: str
     metrics: CustomMetrics
+    replicas: int
 
     @property
     def statistics(self) -> ModelStatistics:

@@ -63,6 +63,7 @@ class LoadedModel:
 
     Attributes:
         groups: queues requests of several callers as one; None where they are submitted one by one.
+        replicas: how many other processes serve a copy of it now.
         regions_from: the size in bytes from which on inputs may be ``RegionTensor``s instead of arrays. Outputs of that
             size that requests want in regions are written there before the responses. ``NO_REGIONS``: neither applies.
     """
@@ -121,6 +122,7 @@ class LoadedModel:
         self._sends_requests = False
         self.groups: GroupQueue | None = None
         self.regions_from = NO_REGIONS
+        self.replicas = 0
 
     @property
     def parts(self) -> tuple[ServingModel, ...]:
@@ -293,6 +295,31 @@ class LoadedModel:
     def when_drained(self, callback: Callable[[], object]) -> None:
         """Call back as soon as the model is drained, at once when it is."""
         self._responder.when_drained(callback)
+
+    def replica_began(self) -> None:
+        """Another process serves a copy of it, so that it is not drained before ``replica_ended``."""
+        self._responder.replicas += 1
+
+    def replica_ended(self) -> None:
+        """A copy in another process has responded to its last request."""
+        self._responder.replicas -= 1
+        self._responder.notify_drained()
+
+    @property
+    def is_self_contained(self) -> bool:
+        """Whether a copy in another process serves as well: nothing but counters connects its requests."""
+        responder = self._responder
+        return (
+            self._is_plain
+            and not self._intercepts
+            and self._strategy is None
+            and not self._sends_requests
+            and not self._queue.gate.is_limited
+            and self._statistics.latencies is None
+            and responder.tracer is None
+            and responder.slow is None
+            and not any(instance.pid for instance in self._instances)
+        )
 
     def detach(self) -> None:
         """Release what belongs to the event loop; the last call there."""

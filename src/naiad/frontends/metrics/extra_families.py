@@ -50,8 +50,11 @@ def own_families(
         yield family("naiad_device_tensors", "counter", help, [({"handling": h}, n) for h, n in handled.items()])
     if front_requests:
         counts = [({"handling": handling}, count) for handling, count in front_requests.items()]
-        help = "Requests that front-end processes read themselves, and that they handed over as they were"
+        help = "Requests that front-end processes ran, read for the engine, or handed over as they were"
         yield family("naiad_frontend_requests", "counter", help, counts)
+        replicas = [(_labels(m), m.replicas) for m in engine.loaded_models()]
+        if replicas:
+            yield family("naiad_replicas", "gauge", "Front-end processes that run a model themselves", replicas)
 
 
 def _labels(model: LoadedVersion) -> dict[str, str]:

@@ -24,7 +24,8 @@ class MetricsApplication:
 
     ``custom`` holds the metrics of the models themselves, ``cache`` the figures of the response cache, ``gpus`` those
     of the GPUs, ``pinned_bytes`` is the most pinned memory for copies to them, ``ports`` the listeners by their
-    protocols, ``front_requests`` the requests of front-end processes by how they were handled.
+    protocols, ``front_requests`` the requests of front-end processes by how they were handled,
+    ``replicas_in_flight`` those that each of them runs now and their bytes.
     """
 
     def __init__(
@@ -37,7 +38,9 @@ class MetricsApplication:
         pinned_bytes: int = 0,
         ports: Mapping[str, Port] | None = None,
         front_requests: Mapping[str, int] | None = None,
+        replicas_in_flight: Mapping[int, tuple[int, int]] | None = None,
     ) -> None:
+        self._replicas_in_flight = {} if replicas_in_flight is None else replicas_in_flight
         self._front_requests = front_requests or {}
         self._ports = {} if ports is None else ports
         self._load = LoadFigures()
@@ -77,13 +80,12 @@ class MetricsApplication:
             )
             for m in self._engine.loaded_models()
         ]
-        budget = self._engine.budget
         return render(
             series,
             self._settings,
             custom=self._custom,
             cache=self._cache,
-            in_flight=InFlight(budget.requests, budget.bytes, budget.refused, budget.cancelled.by_reason),
+            in_flight=self._in_flight(),
             pinned=self._pinned(),
             more=(
                 *own_families(self._engine, self._ports, self._load, self._front_requests),
@@ -91,6 +93,13 @@ class MetricsApplication:
             ),
             exemplars=exemplars,
         )
+
+    def _in_flight(self) -> InFlight:
+        budget = self._engine.budget
+        elsewhere = self._replicas_in_flight.values()
+        requests = budget.requests + sum(requests for requests, _ in elsewhere)
+        size = budget.bytes + sum(size for _, size in elsewhere)
+        return InFlight(requests, size, budget.refused, budget.cancelled.by_reason)
 
     def _pinned(self) -> tuple[int, int]:
         """The pinned memory of this process; none without a GPU."""

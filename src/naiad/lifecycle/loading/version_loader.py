@@ -172,7 +172,7 @@ def _serve(
 ) -> None:
     model.statistics.load_seconds = seconds
     model.namespace = found.source.namespace
-    version.model, version.config, version.folder = model, config, found.folder
+    version.model, version.config, version.source, version.folder = model, config, found.source, found.folder
     if found.folder is not None:
         # Each version holds the folder until it is closed: the last one has it removed.
         found.folder.lease()

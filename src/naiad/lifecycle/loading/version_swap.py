@@ -39,19 +39,24 @@ class VersionSwap:
     Args:
         loads: loads each version.
         draining: the versions that are draining.
-        serving_changed: called when other versions of a model serve, or its routes have changed.
 
     Attributes:
         directory: the models that models call; None until ``ModelManager.subscribe``.
         observers: called in their order.
+        when_changed: called when other versions of a model serve, or its routes or instances have changed.
     """
 
-    def __init__(self, loads: VersionLoader, draining: Draining, serving_changed: Callable[[], None]) -> None:
+    def __init__(self, loads: VersionLoader, draining: Draining) -> None:
         self.directory: CallableModels | None = None
         self.observers: list[ServingObserver] = []
         self._loads = loads
         self._draining = draining
-        self._serving_changed = serving_changed
+        self.when_changed: list[Callable[[], object]] = []
+
+    def changed(self) -> None:
+        """Call those of ``when_changed``."""
+        for call in self.when_changed:
+            call()
 
     async def load_first(self, entry: ModelEntry, found: Candidate, operation: Operation) -> NaiadError | None:
         """Load a model without a version that serves: each version serves as soon as it is loaded.
@@ -113,7 +118,7 @@ class VersionSwap:
             self.retire(entry, version)
         entry.choose_serving()
         # A version that took no other's place was shown only now, after ``_load`` had told of it.
-        self._serving_changed()
+        self.changed()
         entry.files, entry.read = found.files, found.read
 
     async def _load(
@@ -152,7 +157,7 @@ class VersionSwap:
     def routing(self, entry: ModelEntry) -> ModelRoutes:
         """The routes of a model, made at the first call."""
         if entry.routing is None:
-            entry.routing = Routing(entry.name, self._forget, changed=self._serving_changed)
+            entry.routing = Routing(entry.name, self._forget, changed=self.changed)
             entry.choose_serving()
         return entry.routing
 

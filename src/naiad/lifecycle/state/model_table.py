@@ -13,6 +13,7 @@ from naiad.lifecycle.state.states import NEXT, ModelState
 if TYPE_CHECKING:
     from naiad.config.read import ReadConfig
     from naiad.config.routes import Routes
+    from naiad.config.source import ModelSource
     from naiad.execution.model.interface import ServingModel
     from naiad.lifecycle.state.model_requests import RequestingVersion
     from naiad.repository.changes.fingerprint import Fingerprint
@@ -76,6 +77,7 @@ class VersionEntry:
         config: its completed configuration message, None before it is loaded.
         follows_failure: the load before it failed, so that readiness counts this one too.
         asker: its identity when it requests loads and unloads.
+        source: the files that it was loaded from; None before it is loaded.
         folder: the temporary folder that it was loaded from, released when it is closed.
         reason_gone: its reason once it is unloaded; another one when the server unloaded it by itself.
     """
@@ -86,6 +88,7 @@ class VersionEntry:
     model: LoadedVersion | None = None
     config: Any = None
     asker: RequestingVersion | None = None
+    source: ModelSource | None = None
     folder: ModelFolder | None = None
     follows_failure: bool = False
     reason_gone: str = UNLOADED

@@ -29,6 +29,7 @@ from naiad.server.fronts.large_bodies import LargeBodies
 from naiad.server.fronts.link import Link
 from naiad.server.fronts.messages import COUNTS, DRAIN, DRAINED, LISTENING, LOADED, LOG, METHODS
 from naiad.server.fronts.remote_engine import RemoteEngine
+from naiad.server.fronts.replicas.replicas import Replicas
 from naiad.server.limits import http_limits, request_budget, too_large_error
 from naiad.server.reload import reload_grpc_tls, reload_http_tls, reload_keys, reloaded_paths
 from naiad.telemetry.logs.server_log import LogSettings
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from naiad.frontends.grpc.rpc.call import Method
     from naiad.frontends.http.server.state import TakeHttp2
     from naiad.frontends.metrics.extra_families import Port
+    from naiad.lifecycle.loading.load_version import LoadSettings
     from naiad.options import ServerOptions
     from naiad.server.build import Frontend
     from naiad.telemetry.logs.server_log import ServerLog
@@ -68,7 +70,9 @@ class FrontProcess:
         usable = usable_memory_bytes() // options.frontend_count
         self._shares = MemoryShares.of(usable, options.max_in_flight_bytes)
         self._budget = request_budget(options, self._shares)
-        self._engine = RemoteEngine(self._budget)
+        replica_budget = request_budget(options, self._shares)
+        self._replicas = Replicas(replica_budget, self._replica_settings, lambda model: self._engine.forget(model))
+        self._engine = RemoteEngine(self._budget, self._replicas)
         self._http = HttpRelay(LargeBodies(self._budget))
         self._grpc = GrpcRelay(LargeBodies(self._budget))
         self._json_work = JsonWork(self._budget)
@@ -82,7 +86,7 @@ class FrontProcess:
         self._link: Link | None = None
         self._is_draining = self._is_recovering = False
         self._sent: tuple[object, ...] = ()
-        self._refused = dict(self._budget.refused)
+        self._refused = self._all_refused()
         self._cancelled = (0, 0, 0)
         self._handled = (0, 0)
         self._known = asyncio.Event()
@@ -115,6 +119,7 @@ class FrontProcess:
                 counting = loop.call_later(COUNT_EVERY_S, self._count_again)
                 await self._stop.wait()
             in_time = await self._drain()
+            await self._replicas.close()
             if self._link is not None:
                 self._count()
                 self._link.post((DRAINED, in_time))
@@ -132,6 +137,12 @@ class FrontProcess:
             self._json_work.close()
             if self._link is not None:
                 self._link.close()
+
+    def _replica_settings(self) -> LoadSettings:
+        # Imported here: a front end without replicas does not pay for it.
+        from naiad.server.load_settings import replica_settings
+
+        return replica_settings(self._options, self._replicas.budget)
 
     async def _first(self, event: asyncio.Event) -> None:
         """Wait for ``event``, or for the end."""
@@ -280,11 +291,17 @@ class FrontProcess:
         asyncio.get_running_loop().call_later(COUNT_EVERY_S, self._count_again)
         self._count()
 
+    def _all_refused(self) -> dict[str, int]:
+        of_replicas = self._replicas.budget.refused
+        return {bound: count + of_replicas[bound] for bound, count in self._budget.refused.items()}
+
     def _count(self) -> None:
         if self._link is None:
             return
+        self._replicas.report()
         counted = {protocol: port.connection_count for protocol, port in self._ports.items()}
-        refused = {k: v - self._refused[k] for k, v in self._budget.refused.items() if v > self._refused[k]}
+        all_refused = self._all_refused()
+        refused = {k: v - self._refused[k] for k, v in all_refused.items() if v > self._refused[k]}
         found = self._budget.cancelled
         cancelled = found.client_cancel, found.disconnect, found.deadline
         grown = tuple(now - before for now, before in zip(cancelled, self._cancelled, strict=True))
@@ -294,7 +311,7 @@ class FrontProcess:
             return
         self._handled = handled
         self._sent = (counted,)
-        self._refused = dict(self._budget.refused)
+        self._refused = all_refused
         self._cancelled = cancelled
         self._link.post((COUNTS, counted, refused, grown, requests))
 

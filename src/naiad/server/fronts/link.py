@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import marshal
+import os
 import socket
 import struct
 from collections.abc import Callable, Sequence
@@ -27,7 +28,8 @@ logger = logging.getLogger("naiad")
 
 TURN: Final = 1
 SEGMENT: Final = 2
-_KINDS: Final = frozenset((TURN, SEGMENT))
+DESCRIPTOR: Final = 3
+_KINDS: Final = frozenset((TURN, SEGMENT, DESCRIPTOR))
 _SIZE: Final = struct.Struct("<Q")
 SEGMENT_BYTES: Final = 1 << 16
 """Bytes from which on a tensor or a body travels in shared memory."""
@@ -46,6 +48,9 @@ class Link:
         connection: non-blocking; closed with the link.
         handlers: what takes the messages of each kind; called with what follows the kind.
         lost: called once when the other side is gone.
+
+    Attributes:
+        on_descriptor: called with each descriptor that the other side gives, which it closes.
     """
 
     def __init__(
@@ -69,6 +74,7 @@ class Link:
         self._theirs = ServerSegments(self._released)
         self._trim_timer: asyncio.TimerHandle | None = None
         self.is_open = True
+        self.on_descriptor: Callable[[int], object] = os.close
         self._channel = WorkerChannel(name, connection, loop, self._take_frame, self._lost, _KINDS)
         self._channel.on_read = self._take_arrived
 
@@ -92,6 +98,10 @@ class Link:
             self.post((*head, rows))
         else:
             rows.append(row)
+
+    def give(self, descriptor: int) -> None:
+        """Give the other side a descriptor, before any message of this turn. It is closed here."""
+        self._channel.send(FRAME.pack(DESCRIPTOR, 0, 0), descriptor)
 
     def place(self, data: Raw) -> Place:
         """Where the other side finds ``data``; to be sent in the next message."""
@@ -154,6 +164,9 @@ class Link:
     def _take_frame(self, kind: int, number: int, payload: bytearray) -> None:
         if kind == SEGMENT:
             self._theirs.add(number, self._channel.take_descriptor(), _SIZE.unpack(payload)[0])
+            return
+        if kind == DESCRIPTOR:
+            self.on_descriptor(self._channel.take_descriptor())
             return
         self._arrived += marshal.loads(payload)
 

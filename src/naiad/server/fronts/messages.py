@@ -35,6 +35,15 @@ Everything else goes to the engine as it came, and comes back as it is to be sen
     CALL_SEND, CALL_PAUSE, CALL_RESUME                                                   engine -> front
     CALL_FINISH  number, code, text, trailing metadata                                   engine -> front
 
+Models that front ends run themselves, their replicas (``replicas/``)::
+
+    REPLICAS       numbers of replicas that are gone, pickled descriptions of new ones   engine -> front
+    REPLICA_SERVES number                                                                front -> engine
+    REPLICA_ENDED  number                                                                front -> engine
+    REPORT         mark                                                                  engine -> front
+    REPLICA_COUNTS rows of (number, counts or None, requests in the queue), mark or 0,   front -> engine
+                   requests in flight and their bytes
+
 And about the processes themselves: see the comments below.
 """
 
@@ -71,7 +80,8 @@ CALL_FINISH: Final = 22
 CALL_PAUSE: Final = 23
 CALL_RESUME: Final = 24
 # Processes. METHODS: the paths of all gRPC methods with whether each is a stream and is compressed. MODELS: numbers of
-# models that are gone, pickled descriptions of new ones. FORGET: the sender's options and layouts are void.
+# models that are gone, pickled descriptions of new ones, the generation of the table. FORGET: the sender's options and
+# layouts are void.
 METHODS: Final = 25
 MODELS: Final = 26
 FORGET: Final = 27
@@ -92,6 +102,11 @@ LOADED: Final = 35
 # LOG: the settings of the log.
 LOG: Final = 36
 CALL_READ: Final = 38
+REPLICAS: Final = 39
+REPLICA_ENDED: Final = 40
+REPORT: Final = 41
+REPLICA_COUNTS: Final = 42
+REPLICA_SERVES: Final = 43
 # The last field of these is a list of rows; several that are otherwise equal say the same as one with all their rows.
 WITH_ROWS: Final = frozenset((INFER, RESPONSE))
 # Of a stream, the bytes of messages on their way to the engine, after which one more may have any size; and what a

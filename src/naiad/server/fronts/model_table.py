@@ -13,10 +13,13 @@ from naiad.errors import NaiadError
 from naiad.execution.model.interface import LoadedVersion, ServingModel
 from naiad.lifecycle.naming import NamespacedEntries
 from naiad.repository.local.namespaces import short_name
+from naiad.server.fronts.replicas.generation import Generation
+from naiad.server.fronts.replicas.table import ReplicaChange, ReplicaTable
 
 if TYPE_CHECKING:
     from naiad.engine.engine import Engine
     from naiad.lifecycle.manager import ModelManager
+    from naiad.server.fronts.replicas.rules import ReplicaRules
     from naiad.telemetry.tracing.settings_store import Tracing
 
 logger = logging.getLogger("naiad")
@@ -31,6 +34,17 @@ class Announced(NamedTuple):
     name: str
     version: str
     model: ServingModel
+    replica: int
+
+
+class TableChange(NamedTuple):
+    """What front ends have to know: the numbers that are gone, what ``described`` gives for the new ones, the replicas
+    that are gone and new, and the generation of the table with them."""
+
+    gone: list[int]
+    fresh: bytes
+    replicas: ReplicaChange
+    generation: int
 
 
 class ModelTable:
@@ -40,11 +54,16 @@ class ModelTable:
     is never wrong. Models that need what only the engine's process has are not in the table: many responses, and
     traces, which begin with the headers of a request.
 
+    Args:
+        rules: say which models have replicas.
+
     Attributes:
-        on_change: called with the numbers that are gone and what ``described`` gives for the new ones.
+        on_change: called with each change.
+        replicas: the models that front ends run themselves.
+        generation: advances before anything else may happen that depends on a change.
     """
 
-    def __init__(self, engine: Engine, manager: ModelManager, tracing: Tracing) -> None:
+    def __init__(self, engine: Engine, manager: ModelManager, tracing: Tracing, rules: ReplicaRules) -> None:
         self._engine = engine
         self._manager = manager
         self._tracing = tracing
@@ -52,10 +71,14 @@ class ModelTable:
         self._known: dict[int, Announced] = {}
         self._gone: dict[int, Announced] = BoundedDict(MAX_GONE)
         self._next = 1
+        self._announced = 0
         self._is_due = False
         self.is_on = True
-        self.on_change: list[Callable[[list[int], bytes], object]] = []
+        self.on_change: list[Callable[[TableChange], object]] = []
+        self.replicas = ReplicaTable(rules, manager.entries)
+        self.generation = Generation()
         manager.subscribe(engine, self)
+        manager.versions.when_changed.append(self.refresh)
         trace_all = tracing.when_changed
 
         def trace_changed() -> None:
@@ -83,21 +106,24 @@ class ModelTable:
 
     def refresh(self) -> None:
         """Announce what has changed, once the present step of the loop is complete."""
+        self.generation.advance()
         if not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._refresh)
 
-    def described(self) -> bytes:
-        """All models, for a front end that has just come."""
-        return self._describe(list(self._known))
+    def all(self) -> TableChange:
+        """All models as new, for a front end that has just come."""
+        return TableChange([], self._describe(list(self._known)), self.replicas.all(), self._announced)
 
     def _refresh(self) -> None:
         self._is_due = False
         wanted = {(name, version): model for name, version, model in self._serving()} if self.is_on else {}
         gone, fresh = [], []
+        replicas = self.replicas.follow(wanted.values())
         for key, number in list(self._numbers.items()):
             # By identity: a version that was loaded again is another model, under another number.
-            if wanted.get(key) is not self._known[number].model:
+            known = self._known[number]
+            if wanted.get(key) is not known.model or known.replica != self.replicas.number(known.model):
                 gone.append(number)
                 del self._numbers[key]
                 self._gone[number] = self._known.pop(number)
@@ -105,18 +131,19 @@ class ModelTable:
             if key not in self._numbers:
                 number = self._numbers[key] = self._next
                 self._next += 1
-                self._known[number] = Announced(*key, model)
+                self._known[number] = Announced(*key, model, self.replicas.number(model))
                 fresh.append(number)
-        if gone or fresh:
-            described = self._describe(fresh)
-            for announce in self.on_change:
-                announce(gone, described)
+        # Also without a change: front ends wait for the generation.
+        self._announced = self.generation.number
+        change = TableChange(gone, self._describe(fresh), replicas, self._announced)
+        for announce in self.on_change:
+            announce(change)
 
     def _describe(self, numbers: list[int]) -> bytes:
         rows = []
         for number in numbers:
-            name, version, model = self._known[number]
-            rows.append((number, name, version, model.spec, model.version))
+            name, version, model, replica = self._known[number]
+            rows.append((number, name, version, model.spec, model.version, replica))
         return pickle.dumps(rows) if rows else b""
 
     def _serving(self) -> Iterator[tuple[str, str, ServingModel]]:

@@ -22,7 +22,10 @@ from naiad.server.fronts.http_session import HttpSession
 from naiad.server.fronts.inference_session import InferenceSession
 from naiad.server.fronts.link import Link
 from naiad.server.fronts.messages import COUNTS, DRAIN, DRAINED, LISTENING, LOADED, LOG, METHODS, MODELS
-from naiad.server.fronts.model_table import ModelTable
+from naiad.server.fronts.model_table import ModelTable, TableChange
+from naiad.server.fronts.replicas.fresh_counts import FreshCounts
+from naiad.server.fronts.replicas.rules import ReplicaRules
+from naiad.server.fronts.replicas.session import ReplicaSession
 
 if TYPE_CHECKING:
     from naiad.frontends.grpc.rpc.call import Methods
@@ -63,22 +66,27 @@ class FrontSession:
         self._port = port
         self._parts = parts
         self.inference = InferenceSession(parts.engine, port.table)
+        self.replicas = ReplicaSession(
+            port.table.replicas, self._count_run, parts.replicas_in_flight, port.counts.reported
+        )
         self.http = HttpSession(port.application)
         self._grpc = GrpcSession(port.methods, None if parts.gates.grpc.is_open else parts.gates.grpc)
         handlers = {
             **self.inference.handlers(),
             **self.http.handlers(),
             **self._grpc.handlers(),
+            **self.replicas.handlers(),
             LISTENING: self._take_listening,
             COUNTS: self._take_counts,
             DRAINED: self._take_drained,
         }
         self.link = Link("a front-end process", connection, asyncio.get_running_loop(), handlers, self._lost)
-        for session in (self.inference, self.http, self._grpc):
+        for session in (self.inference, self.http, self._grpc, self.replicas):
             session.connect(self.link)
+        self.link.give(port.table.generation.descriptor())
         methods = [(path, isinstance(m, Streaming), m.compressed) for path, m in port.methods.items()]
         self.link.post((METHODS, methods))
-        self.link.post((MODELS, [], port.table.described()))
+        self.announce(port.table.all())
         self.link.post((LOG, port.log_settings))
         if parts.manager.loaded:
             self.link.post((LOADED,))
@@ -86,10 +94,19 @@ class FrontSession:
     def close(self) -> None:
         """Close the link; the requests of the front end are cancelled."""
         self.link.close()
-        for session in (self.inference, self.http, self._grpc):
+        for session in (self.inference, self.http, self._grpc, self.replicas):
             session.close()
+        self._port.counts.forget(self.replicas)
         for counted in self._port.connections.values():
             counted.by_front.pop(id(self), None)
+
+    def announce(self, change: TableChange) -> None:
+        """Tell the front end what has changed among the models."""
+        self.replicas.announce(change.replicas)
+        self.link.post((MODELS, change.gone, change.fresh, change.generation))
+
+    def _count_run(self, requests: int) -> None:
+        self._parts.front_requests["run"] += requests
 
     def _lost(self) -> None:
         self.close()
@@ -128,6 +145,7 @@ class FrontPort:
     Attributes:
         application: answers the HTTP requests that come as they were; ``methods`` the calls.
         connections: by protocol.
+        counts: has the counts of replicas before statistics are read.
         log_settings: the values of ``LogSettings``.
         changed: set whenever a front end listens, has drained, or is gone.
     """
@@ -138,14 +156,17 @@ class FrontPort:
         self._control: Control | None = None
         self._sessions: list[FrontSession] = []
         self.changed = asyncio.Event()
-        self.table = ModelTable(parts.engine, parts.manager, parts.tracing)
+        rules = ReplicaRules.of(parts.options, lambda model: parts.engine.tuner.of(model) is not None)
+        self.table = ModelTable(parts.engine, parts.manager, parts.tracing, rules)
         self.table.on_change.append(self._announce)
-        self._inner, self._close_router = http_application(parts)
+        self.counts = FreshCounts(self._sessions)
+        router, self._close_router = http_application(parts)
+        self._inner = self.counts.before_statistics(router)
         self.application: Application = self._inner
-        self.methods: Methods = grpc_methods(parts) if parts.options.serves_grpc else {}
+        self.methods: Methods = self.counts.before_calls(grpc_methods(parts)) if parts.options.serves_grpc else {}
         self.connections = {name: Connections() for name in _protocols(parts)}
         parts.ports.update(self.connections)
-        parts.front_requests.update(read=0, handed_over=0)
+        parts.front_requests.update(run=0, read=0, handed_over=0)
         self._follow_log(parts.log.settings)
         parts.log.when_changed.append(self._follow_log)
         parts.on_loaded.append(self._loaded)
@@ -196,6 +217,8 @@ class FrontPort:
         for session in self._sessions:
             session.close()
         self._sessions.clear()
+        self.counts.close()
+        self.table.generation.close()
         self._close_router()
 
     def forget_heads(self) -> None:
@@ -212,9 +235,9 @@ class FrontPort:
     def _take_link(self, connection: socket.socket) -> None:
         self._sessions.append(FrontSession(self, connection, self._parts))
 
-    def _announce(self, gone: list[int], fresh: bytes) -> None:
+    def _announce(self, change: TableChange) -> None:
         for session in self._sessions:
-            session.link.post((MODELS, gone, fresh))
+            session.announce(change)
 
     def _loaded(self) -> None:
         for session in self._sessions:
@@ -245,8 +268,9 @@ def engine_listeners(control: socket.socket) -> Callable[[Parts], Iterator[tuple
     """What makes the listeners of the engine's process, as ``build.listeners`` does for a server of one process."""
 
     def listeners(parts: Parts) -> Iterator[tuple[Frontend, str]]:
-        yield FrontPort(parts, control), ""
+        port = FrontPort(parts, control)
+        yield port, ""
         if parts.options.allow_metrics:
-            yield metrics_listener(parts), "Metrics Service"
+            yield metrics_listener(parts, port.counts.before_all), "Metrics Service"
 
     return listeners

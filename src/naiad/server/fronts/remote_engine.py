@@ -30,9 +30,11 @@ from naiad.shared_memory.registry import RegionRegistry
 
 if TYPE_CHECKING:
     from naiad.engine.facade import ModelFollower
+    from naiad.execution.model.interface import ServingModel
     from naiad.lifecycle.memory.load_on_demand import LoadOnDemand
     from naiad.scheduling.admission import RequestBudget
     from naiad.server.fronts.link import Handlers
+    from naiad.server.fronts.replicas.replicas import Replicas
 
 logger = logging.getLogger("naiad")
 
@@ -89,17 +91,20 @@ class RemoteEngine:
         budget: the bounds of this process; those of the engine hold for all processes together.
         demand: None, since the engine loads models for requests.
         sent: how many requests were sent to the engine.
+        replicas: the models that this process runs itself.
         can_hand_over: a handler is being called that can still hand the request over.
     """
 
     demand: LoadOnDemand | None = None
 
-    def __init__(self, budget: RequestBudget) -> None:
+    def __init__(self, budget: RequestBudget, replicas: Replicas) -> None:
         self.budget = budget
         self.regions: RegionRegistry = RegionsElsewhere(self)
         self.can_hand_over = False
         self._followers: WeakSet[ModelFollower] = WeakSet()
+        self.replicas = replicas
         self._models: dict[tuple[str, str], FrontModel] = {}
+        self._replica_numbers: dict[tuple[str, str], int] = {}
         self._by_number: dict[int, tuple[str, str]] = {}
         self._link: Link | None = None
         self.sent = 0
@@ -114,13 +119,18 @@ class RemoteEngine:
         """Notify ``follower`` of each model that is gone from now on. Keeps a weak reference only."""
         self._followers.add(follower)
 
-    def find(self, name: str, version: str | None) -> FrontModel:
+    def find(self, name: str, version: str | None) -> ServingModel:
         """The model for a name and a version.
 
         Raises:
             ElsewhereError: it is not known here; the engine may serve it.
             NotFoundError: the same, and the request cannot be handed over any more.
         """
+        # The path of most requests where models have replicas.
+        replicas = self.replicas
+        replica = replicas.serving.get((name, version)) if version else replicas.latest.get(name)
+        if replica is not None and replicas.now[0] == replicas.known:
+            return replica
         model = self._models.get((name, version or ""))
         if model is None:
             error = self.elsewhere(f"model '{name}'")
@@ -197,6 +207,7 @@ class RemoteEngine:
         return {
             MODELS: self._take_models,
             OUTPUTS: self._take_outputs,
+            **self.replicas.handlers(),
             RESPONSE: self._take_responses,
             RESPONSES: self._take_responses_of_group,
             RESPONSE_OF: self._take_response_of,
@@ -208,10 +219,13 @@ class RemoteEngine:
         """Send requests over ``link`` from now on."""
         self._link = link
         self._inputs = LayoutSender(link, INPUTS)
+        self.replicas.connect(link)
 
     def disconnect(self) -> None:
         """The engine's process is gone: every open request fails, and further ones until ``connect``."""
         self._link = None
+        self.replicas.disconnect()
+        self._replica_numbers.clear()
         gone, self._models = self._models, {}
         self._by_number.clear()
         self._options.clear()
@@ -220,26 +234,31 @@ class RemoteEngine:
         for _, request in failed.values():
             self.budget.release(request.held_bytes)
             self._respond(request, {}, UnavailableError(ENGINE_LOST))
-        self._forget(gone.values())
+        for model in gone.values():
+            self.forget(model)
 
-    def _take_models(self, gone: list[int], fresh: bytes) -> None:
-        dropped = []
+    def _take_models(self, gone: list[int], fresh: bytes, generation: int) -> None:
+        dropped: list[ServingModel] = []
         for number in gone:
             key = self._by_number.pop(number, None)
             if key is not None and self._models[key].number == number:
                 dropped.append(self._models.pop(key))
-        for number, name, version, spec, serving in pickle.loads(fresh) if fresh else ():
+                self._replica_numbers.pop(key, None)
+        for number, name, version, spec, serving, replica in pickle.loads(fresh) if fresh else ():
             self._by_number[number] = name, version
             before = self._models.get((name, version))
             if before is not None:
                 dropped.append(before)
             self._models[name, version] = FrontModel(self, number, spec, serving)
-        self._forget(dropped)
+            self._replica_numbers[name, version] = replica
+        self.replicas.name(dict(self._replica_numbers), generation)
+        for model in dropped:
+            self.forget(model)
 
-    def _forget(self, models: Any) -> None:
-        for model in models:
-            for follower in list(self._followers):
-                follower.forget(model)
+    def forget(self, model: ServingModel) -> None:
+        """Have every follower forget a model that is gone."""
+        for follower in list(self._followers):
+            follower.forget(model)
 
     def _take_outputs(self, number: int, layout: Layout) -> None:
         self._outputs[number] = received(layout)
