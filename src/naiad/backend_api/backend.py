@@ -209,6 +209,14 @@ class Backend(ABC):
         """
         return False
 
+    @property
+    def runs_by_shape(self) -> bool:
+        """Whether the time of a run depends on the shapes of its inputs alone, never on their values, and any thread
+        may run an instance. The event loop then makes those runs itself that are shorter than the way into the
+        instance's thread. Called after ``start``.
+        """
+        return False
+
     def close(self) -> None:
         """Release the resources that the instances share. Called once, after every instance is closed."""
         return

@@ -22,6 +22,7 @@ from naiad.backends.onnx.accelerators import (
 )
 from naiad.backends.onnx.device_instance import DeviceOnnxInstance
 from naiad.backends.onnx.instance import AdaptingInstance, BFloat16Instance, OnnxInstance, supports_bfloat16
+from naiad.backends.onnx.operators import runs_by_shape
 from naiad.backends.onnx.session import SessionSettings, create_session, model_file, read_settings, run_options
 from naiad.backends.onnx.signature import read_signature
 from naiad.backends.shared.completion import GraphSignature, complete
@@ -74,6 +75,7 @@ class OnnxRuntimeBackend(Backend):
         self._sessions: dict[SessionPlace, Any] = {}
         self._spec: ModelSpec | None = None
         self._scalars: Mapping[str, tuple[int, ...]] = {}
+        self._runs_by_shape: bool | None = None
 
     def uses_gpus(self) -> bool:
         """Whether the installed package is built for CUDA."""
@@ -140,6 +142,18 @@ class OnnxRuntimeBackend(Backend):
             return DeviceOnnxInstance(session, options, Device(CUDA, place.gpu), dtypes)
         adapting = AdaptingInstance(session, options, strings, self._scalars)
         return BFloat16Instance(session, options, bfloat16, adapting) if bfloat16 else adapting
+
+    @property
+    def runs_by_shape(self) -> bool:
+        """For numbers on the processor, by operators that are known."""
+        spec = self._spec
+        if spec is None or spec.accelerators or any(group.kind == "KIND_GPU" for group in spec.instance_groups):
+            return False
+        if _named((*spec.inputs.values(), *spec.outputs.values()), "BYTES"):
+            return False
+        if self._runs_by_shape is None:
+            self._runs_by_shape = runs_by_shape(model_file(self.context))
+        return self._runs_by_shape
 
     def close(self) -> None:
         """Release the sessions that the instances shared."""

@@ -19,6 +19,7 @@ from naiad.execution.instances.inline import InlineInstance
 from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.instances.request_batch import RequestBatchThread
 from naiad.execution.instances.request_lists import RequestListThreadInstance
+from naiad.execution.instances.short_runs import ShortRuns
 from naiad.execution.instances.streaming import StreamEventSink, StreamingThreadInstance
 from naiad.execution.instances.thread import ThreadInstance
 from naiad.execution.instances.warmup import Warmup
@@ -132,9 +133,16 @@ class InstanceSet:
         if not group.passive:
             create = warmup.creating(name, spec, create)
         # An instance with cores of its own does not run on those of the event loop.
-        if self._backend.runs_inline and not self._backend.context.policies.has_cores((group,)):
+        has_cores = self._backend.context.policies.has_cores((group,))
+        if self._backend.runs_inline and not has_cores:
             return InlineInstance(name, spec, create)
-        return ThreadInstance(name, spec, affinity.bound(create), self._finished)
+        # A copy for each: instances run at the same time.
+        short = (
+            ShortRuns()
+            if self._backend.runs_by_shape and not self._backend.context.policies.has_cores((group,))
+            else None
+        )
+        return ThreadInstance(name, spec, affinity.bound(create), self._finished, short)
 
     def _new_worker(
         self, worker: WorkerSpec, place: InstancePosition, spec: ModelSpec, warmup: Warmup

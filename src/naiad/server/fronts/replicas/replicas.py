@@ -145,7 +145,7 @@ class Replicas:
         self.serving = {
             key: found.model
             for key, number in self._numbers.items()
-            if (found := replicas.get(number)) is not None and found.model is not None
+            if (found := replicas.get(number)) is not None and found.model is not None and found.is_wanted
         }
         self.latest = {name: model for (name, version), model in self.serving.items() if not version}
 
