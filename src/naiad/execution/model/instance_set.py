@@ -133,16 +133,12 @@ class InstanceSet:
         if not group.passive:
             create = warmup.creating(name, spec, create)
         # An instance with cores of its own does not run on those of the event loop.
-        has_cores = self._backend.context.policies.has_cores((group,))
-        if self._backend.runs_inline and not has_cores:
+        policies = self._backend.context.policies
+        if self._backend.runs_inline and not policies.has_cores((group,)):
             return InlineInstance(name, spec, create)
-        # A copy for each: instances run at the same time.
-        short = (
-            ShortRuns()
-            if self._backend.runs_by_shape and not self._backend.context.policies.has_cores((group,))
-            else None
-        )
-        return ThreadInstance(name, spec, affinity.bound(create), self._finished, short)
+        # With host policies the event loop may have cores that models have not.
+        short_runs = ShortRuns() if self._backend.runs_by_shape and not policies.affinities else None
+        return ThreadInstance(name, spec, affinity.bound(create), self._finished, short_runs)
 
     def _new_worker(
         self, worker: WorkerSpec, place: InstancePosition, spec: ModelSpec, warmup: Warmup
