@@ -1,24 +1,30 @@
-"""The operators of an ONNX file, and whether the time of its runs depends on shapes alone."""
+"""The operators of an ONNX file, and whether the time of its runs depends on shapes alone.
+
+The file is walked through where it lies, since a parser would copy its weights into memory.
+Source of the numbers of fields: onnx.proto.
+"""
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final
-
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError
+import mmap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-MOST_BYTES: Final = 64 << 20
-"""Larger files are not read: what has so many weights does not run in a moment."""
-_PACKAGE: Final = "naiad.onnx_operators"
-_STRING: Final = descriptor_pb2.FieldDescriptorProto.TYPE_STRING
-_MESSAGE: Final = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE
-_REPEATED: Final = descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
-_OPTIONAL: Final = descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL
+MOST_NODES: Final = 10_000
+"""A graph with more operators does not run in a moment."""
+# ModelProto, GraphProto, NodeProto.
+_GRAPH: Final = 7
+_NODE: Final = 1
+_OPERATOR, _DOMAIN = 4, 7
+# Wire types of protobuf.
+_VARINT, _EIGHT_BYTES, _MESSAGE, _FOUR_BYTES = 0, 1, 2, 5
+
+
+class WireError(ValueError):
+    """The bytes are no protobuf message."""
 
 
 def _names(text: str) -> frozenset[str]:
@@ -55,47 +61,81 @@ _KNOWN: Final = {"": BY_SHAPE, "ai.onnx": BY_SHAPE, "ai.onnx.ml": BY_SHAPE_ML}
 def runs_by_shape(file: Path) -> bool:
     """Whether every operator of a file is known to take a time that depends on the shapes of its inputs alone.
 
-    False for a file that is large, or that is no ONNX protobuf.
+    False for a file that is no ONNX protobuf.
     """
     try:
-        if file.stat().st_size > MOST_BYTES:
-            return False
-        model = _model_class().FromString(file.read_bytes())
-    except (OSError, DecodeError):
+        with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _is_known(data)
+    except (OSError, ValueError):
         return False
-    # A model that calls functions of its own is left out.
-    found = set(_operators(model.graph))
-    return bool(found) and all(name in _KNOWN.get(domain, ()) for domain, name in found)
 
 
-def _operators(graph: Any) -> Iterator[tuple[str, str]]:
-    """Domain and name of each operator, those of subgraphs included."""
-    for node in graph.node:
-        yield node.domain, node.op_type
-        for attribute in node.attribute:
-            yield from _operators(attribute.g)
-            for inner in attribute.graphs:
-                yield from _operators(inner)
+def _is_known(data: mmap.mmap) -> bool:
+    count = 0
+    for begin, end in _messages(data, 0, len(data), _GRAPH):
+        for node in _messages(data, begin, end, _NODE):
+            count += 1
+            if count > MOST_NODES or not _is_known_node(data, *node):
+                return False
+    return count > 0
 
 
-@cache
-def _model_class() -> Any:
-    """The message of a file, with the fields that name operators. Numbers: onnx.proto."""
-    file = descriptor_pb2.FileDescriptorProto(name="naiad/onnx_operators.proto", package=_PACKAGE, syntax="proto2")
+def _is_known_node(data: mmap.mmap, begin: int, end: int) -> bool:
+    domain = name = ""
+    for number, at, after in _fields(data, begin, end):
+        if number == _OPERATOR:
+            name = _text(data, at, after)
+        elif number == _DOMAIN:
+            domain = _text(data, at, after)
+    # None of those that are known runs a graph of its attributes.
+    return name in _KNOWN.get(domain, ())
 
-    def message(name: str, *fields: tuple[str, int, str, bool]) -> None:
-        made = file.message_type.add(name=name)
-        for field, number, of, is_repeated in fields:
-            label = _REPEATED if is_repeated else _OPTIONAL
-            if of:
-                made.field.add(name=field, number=number, label=label, type=_MESSAGE, type_name=f".{_PACKAGE}.{of}")
-            else:
-                made.field.add(name=field, number=number, label=label, type=_STRING)
 
-    message("Model", ("graph", 7, "Graph", False))
-    message("Graph", ("node", 1, "Node", True))
-    message("Node", ("op_type", 4, "", False), ("domain", 7, "", False), ("attribute", 5, "Attribute", True))
-    message("Attribute", ("g", 6, "Graph", False), ("graphs", 11, "Graph", True))
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.Model"))
+def _text(data: mmap.mmap, begin: int, end: int) -> str:
+    return data[begin:end].decode("utf-8", "replace")
+
+
+def _messages(data: mmap.mmap, begin: int, end: int, wanted: int) -> Iterator[tuple[int, int]]:
+    """Begin and end of the messages in a field of a message."""
+    for number, at, after in _fields(data, begin, end):
+        if number == wanted:
+            yield at, after
+
+
+def _fields(data: mmap.mmap, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """The number of each field of a message, and where its value begins and ends.
+
+    Raises:
+        WireError: a field is none, or ends behind the message.
+    """
+    at = begin
+    while at < end:
+        key, at = _varint(data, at, end)
+        kind = key & 7
+        after = at
+        if kind == _VARINT:
+            _, after = _varint(data, at, end)
+        elif kind == _MESSAGE:
+            size, at = _varint(data, at, end)
+            after = at + size
+        elif kind in (_EIGHT_BYTES, _FOUR_BYTES):
+            after = at + (8 if kind == _EIGHT_BYTES else 4)
+        else:
+            raise WireError(f"wire type {kind}")
+        if after > end:
+            raise WireError("a field ends behind its message")
+        yield key >> 3, at, after
+        at = after
+
+
+def _varint(data: mmap.mmap, at: int, end: int) -> tuple[int, int]:
+    """A number, and where it ends."""
+    value = shift = 0
+    while at < end and shift < 64:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise WireError("a number does not end")

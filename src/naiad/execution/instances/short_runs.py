@@ -40,7 +40,7 @@ class ShortRuns:
         return (self._unseen(kind) if expected is None else expected) <= LIMIT_NS
 
     def _unseen(self, kind: int) -> int:
-        """The time that is expected of a size that was not seen: that of a larger one, or in proportion to a smaller."""
+        """The time expected of a size that was not seen: that of a larger one, or in proportion to a smaller one."""
         found = self._expected
         smaller = max((k for k in found if k < kind), default=None)
         larger = min((k for k in found if k > kind), default=None)
