@@ -26,6 +26,7 @@ from naiad.server.fronts.replicas.replicas import Replicas
 from naiad.server.fronts.replicas.rules import MOST_BYTES, ReplicaRules
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
 from naiad.telemetry.metrics.moved_counts import add_counts, take_counts
+from naiad.telemetry.metrics.recent_latencies import RecentLatencies
 from support.event_loops import WAIT_S, run, until
 from support.loaded_models import POISON, loaded, negate, picky, spec
 from support.noted_requests import NotedRequest
@@ -34,13 +35,15 @@ FOUR = spec(count=4)
 BATCHED = BatchingSpec((8,))
 
 
-def share_of(model_spec: ModelSpec, fronts: int = 2, memory_bytes: int = 0, is_tuned: bool = False) -> int:
+def share_of(
+    model_spec: ModelSpec, fronts: int = 2, memory_bytes: int = 0, is_tuned: bool = False, is_open: bool = False
+) -> int:
     found: list[int] = []
 
     async def share() -> None:
         with loaded(model_spec, negate) as model:
             model.statistics.memory_bytes = memory_bytes
-            found.append(ReplicaRules(fronts, lambda _: is_tuned).share(model))
+            found.append(ReplicaRules(fronts, lambda _: is_tuned).share(model, is_open))
 
     run(share())
     return found[0]
@@ -51,6 +54,11 @@ def share_of(model_spec: ModelSpec, fronts: int = 2, memory_bytes: int = 0, is_t
 )
 def test_instances_are_divided_among_the_front_ends(count: int, fronts: int, share: int) -> None:
     assert share_of(spec(count=count), fronts) == share
+
+
+@pytest.mark.parametrize(("count", "fronts", "share"), [(1, 4, 1), (2, 4, 1), (8, 4, 2), (1, 0, 0)])
+def test_a_model_without_an_instance_group_has_one_instance_in_each(count: int, fronts: int, share: int) -> None:
+    assert share_of(spec(count=count), fronts, is_open=True) == share
 
 
 def test_models_that_batch_at_once_have_replicas() -> None:
@@ -72,7 +80,7 @@ def test_models_that_batch_at_once_have_replicas() -> None:
     ids=["delay", "ordering", "queue", "cache", "python", "groups", "policy", "gpu"],
 )
 def test_what_connects_requests_keeps_a_model_in_one_process(model_spec: ModelSpec) -> None:
-    assert share_of(model_spec) == 0
+    assert share_of(model_spec) == share_of(model_spec, is_open=True) == 0
 
 
 def test_large_and_tuned_models_stay_in_one_process() -> None:
@@ -116,6 +124,22 @@ def test_counts_move_from_one_process_to_another() -> None:
     assert [getattr(here, name) for name in here.__slots__ if name not in ("__weakref__",)] == [
         getattr(both, name) for name in both.__slots__ if name not in ("__weakref__",)
     ]
+
+
+def test_latencies_move_where_somebody_watches() -> None:
+    there, here = ModelStatistics(latencies=RecentLatencies()), ModelStatistics(latencies=RecentLatencies())
+    assert isinstance(here.latencies, RecentLatencies)
+    there.count_alone(1, 5000, 1, 2, 3, 4)
+    counts = take_counts(there)
+    assert counts is not None
+    add_counts(ModelStatistics(), counts)
+    add_counts(here, counts)
+    assert here.latencies.quantiles_us([0.5]) == [5]
+    there.count_alone(1, 7000, 1, 2, 3, 4)
+    counts = take_counts(there)
+    assert counts is not None
+    add_counts(here, counts)
+    assert here.latencies.quantiles_us([0.0, 1.0]) == [5, 7]
 
 
 def test_a_model_counts_on_after_its_counts_were_taken() -> None:

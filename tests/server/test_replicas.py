@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import onnx.parser
 import pytest
 
 from naiad.testing import RESPONSE_S, RunningServer, read_response, request_bytes, wait_until
+from support.event_pages import EventPage
 from support.front_processes import (
     LIBRARIES,
     ask,
@@ -53,6 +55,7 @@ def write_models(folder: Path) -> Path:
     write_model(folder, "same", of_two(identity()))
     write_model(folder, "slow", of_two(identity(delay_ms=500)))
     write_model(folder, "alone", identity())
+    write_model(folder, "open", "max_batch_size: 8", graph=SUM_AND_DIFFERENCE)
     write_model(folder, "sum", f"max_batch_size: 8 dynamic_batching {{ }} {TWO}", graph=SUM_AND_DIFFERENCE)
     write_model(folder, "adds", f"max_batch_size: 8 {TWO}", graph=ADDS.format(1))
     return folder
@@ -68,7 +71,7 @@ def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
     folder = tmp_path_factory.mktemp("log")
     tracing = ("--trace-config", f"triton,file={folder / 'trace'}")
     with served(models, folder / "log", *EXPLICIT, *tracing) as running:
-        await_replicas(running, {"same": 2, "slow": 2, "alone": 0, "sum": 2, "adds": 2})
+        await_replicas(running, {"same": 2, "slow": 2, "alone": 0, "open": 2, "sum": 2, "adds": 2})
         yield running
 
 
@@ -283,3 +286,24 @@ def test_what_needs_all_requests_in_one_place_keeps_models_there(tmp_path: Path,
         assert server.infer("same", numbers([1])).status == 200
         wait_until(lambda: front_requests(server)["read"] == 1, 10, "the engine has run it")
         assert replicas(server) == {"same": 0}
+
+
+def test_the_dashboard_shows_the_latencies_of_what_front_ends_run(server: RunningServer) -> None:
+    """They keep latencies while somebody watches."""
+    with EventPage(server) as page, one_connection_each(server) as connections:
+        before, stop = front_requests(server), Event()
+
+        def send() -> None:
+            while not stop.wait(0.01):
+                assert all(ask(c, "/v2/models/same/infer", numbers([1])).status == 200 for c in connections)
+
+        with ThreadPoolExecutor(1) as pool:
+            sending = pool.submit(send)
+            try:
+                page.next("changes", lambda data: any(row.get("p") for row in data["set"].values()))
+            finally:
+                stop.set()
+            sending.result(RESPONSE_S)
+    found = front_requests(server)
+    assert found["run"] > before["run"]
+    assert found["read"] == before["read"]

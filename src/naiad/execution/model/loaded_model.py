@@ -315,7 +315,7 @@ class LoadedModel:
             and self._strategy is None
             and not self._sends_requests
             and not self._queue.gate.is_limited
-            and self._statistics.latencies is None
+            and not isinstance(self._statistics.latencies, Latencies)
             and responder.tracer is None
             and responder.slow is None
             and not any(instance.pid for instance in self._instances)

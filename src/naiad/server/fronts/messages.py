@@ -40,6 +40,7 @@ Models that front ends run themselves, their replicas (``replicas/``)::
     REPLICAS       numbers of replicas that are gone, pickled descriptions of new ones   engine -> front
     REPLICA_SERVES number                                                                front -> engine
     REPLICA_ENDED  number                                                                front -> engine
+    WATCH          number, whether its latencies are wanted                              engine -> front
     REPORT         mark                                                                  engine -> front
     REPLICA_COUNTS rows of (number, counts or None, requests in the queue), mark or 0,   front -> engine
                    requests in flight and their bytes
@@ -107,6 +108,7 @@ REPLICA_ENDED: Final = 40
 REPORT: Final = 41
 REPLICA_COUNTS: Final = 42
 REPLICA_SERVES: Final = 43
+WATCH: Final = 44
 # The last field of these is a list of rows; several that are otherwise equal say the same as one with all their rows.
 WITH_ROWS: Final = frozenset((INFER, RESPONSE))
 # Of a stream, the bytes of messages on their way to the engine, after which one more may have any size; and what a

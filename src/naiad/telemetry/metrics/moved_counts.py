@@ -1,6 +1,7 @@
 """Counters of a model version that another process has counted: taken there, and added here.
 
-Only what a plain model counts is moved: no cache, no responses by their places, no distributions.
+Only what a plain model counts is moved, and its recent latencies: no cache, no responses by their places, no
+distributions.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from naiad.telemetry.metrics.model_statistics import BatchStatistics, Duration, ModelStatistics
+from naiad.telemetry.metrics.recent_latencies import RecentLatencies
 
 _DURATIONS: Final = ("success", "failure", "queue", "compute_input", "compute_infer", "compute_output")
 _OF_BATCH: Final = ("compute_input", "compute_infer", "compute_output")
@@ -24,7 +26,9 @@ def take_counts(statistics: ModelStatistics) -> Counts | None:
     batches = {rows: [_take(getattr(batch, name)) for name in _OF_BATCH] for rows, batch in statistics.batches.items()}
     left = {reason: dict(by_rows) for reason, by_rows in statistics.left.items()}
     plain = statistics.inference_count, statistics.execution_count, statistics.last_inference_ms
-    counts = durations, dict(statistics.failures), batches, left, plain
+    latencies = statistics.latencies
+    recent = latencies.take() if isinstance(latencies, RecentLatencies) else []
+    counts = durations, dict(statistics.failures), batches, left, plain, recent
     statistics.failures.update(dict.fromkeys(statistics.failures, 0))
     statistics.batches.clear()
     statistics.left.clear()
@@ -34,7 +38,7 @@ def take_counts(statistics: ModelStatistics) -> Counts | None:
 
 def add_counts(statistics: ModelStatistics, counts: Counts) -> int:
     """Add what ``take_counts`` gave elsewhere; returns how many requests that were."""
-    durations, failures, batches, left, (inferences, executions, last_ms) = counts
+    durations, failures, batches, left, (inferences, executions, last_ms), recent = counts
     for name, (count, ns) in zip(_DURATIONS, durations, strict=True):
         getattr(statistics, name).add(count, ns)
     for reason, count in failures.items():
@@ -51,6 +55,8 @@ def add_counts(statistics: ModelStatistics, counts: Counts) -> int:
     statistics.inference_count += inferences
     statistics.execution_count += executions
     statistics.last_inference_ms = max(statistics.last_inference_ms, last_ms)
+    if isinstance(statistics.latencies, RecentLatencies):
+        statistics.latencies.add(recent)
     succeeded, failed = durations[0][0], durations[1][0]
     return int(succeeded + failed)
 

@@ -66,6 +66,19 @@ class RecentLatencies:
     def exemplar(self, trace_id: str, at_s: float, request_ns: int, queue_ns: int, run: Sequence[int]) -> None:
         """Traced requests are not kept."""
 
+    # Requests of other processes
+
+    def take(self) -> list[int]:
+        """The durations that are kept, in nanoseconds, which are kept no longer."""
+        found = list(self._request_ns)
+        self._request_ns.clear()
+        return found
+
+    def add(self, durations: Sequence[int]) -> None:
+        """Keep durations that were taken elsewhere."""
+        self._noted += len(durations)
+        self._request_ns += durations
+
     # Reading
 
     def quantiles_us(self, wanted: Sequence[float]) -> list[float]:

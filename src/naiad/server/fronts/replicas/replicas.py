@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from naiad.lifecycle.state.load_threads import in_thread
-from naiad.server.fronts.messages import REPLICA_COUNTS, REPLICA_ENDED, REPLICA_SERVES, REPLICAS, REPORT
+from naiad.server.fronts.messages import REPLICA_COUNTS, REPLICA_ENDED, REPLICA_SERVES, REPLICAS, REPORT, WATCH
 from naiad.server.fronts.replicas.generation import GenerationPage
 from naiad.telemetry.metrics.moved_counts import Counts, take_counts
+from naiad.telemetry.metrics.recent_latencies import RecentLatencies
 
 if TYPE_CHECKING:
     from naiad.config.source import ModelSource
@@ -92,7 +93,7 @@ class Replicas:
 
     def handlers(self) -> Handlers:
         """What takes the engine's messages about replicas."""
-        return {REPLICAS: self._take, REPORT: self.report}
+        return {REPLICAS: self._take, REPORT: self.report, WATCH: self._watch}
 
     def name(self, numbers: dict[Key, int], generation: int) -> None:
         """Take which replica serves which name and version, as of a generation of the engine's table."""
@@ -174,6 +175,12 @@ class Replicas:
             replica.link.post((REPLICA_SERVES, replica.number))
         else:
             await self._close(replica, model)
+
+    def _watch(self, number: int, is_on: bool) -> None:
+        replica = self._replicas.get(number)
+        if replica is not None and replica.model is not None:
+            replica.model.keep_latencies(RecentLatencies() if is_on else None)
+            replica.model.trace_with(None)
 
     def _end(self, numbers: list[int]) -> None:
         ending = [self._replicas[number] for number in numbers if number in self._replicas]

@@ -28,8 +28,8 @@ class ReplicaRules:
     """Decides for each loaded version how many instances each front end gets.
 
     A version has a replica in every front end if its configuration asks for as many instances as there are front ends,
-    and nothing but statistics connects its requests: a queue with bounds, a delay that collects batches, sequences, a
-    cache or a trace need all of them in one place.
+    or leaves their number open, and nothing but statistics connects its requests: a queue with bounds, a delay that
+    collects batches, sequences, a cache or a trace need all of them in one place.
 
     Args:
         fronts: the number of front ends; 0 where no model has replicas.
@@ -51,14 +51,18 @@ class ReplicaRules:
         )
         return cls(0 if is_bounded else options.frontend_count, is_tuned)
 
-    def share(self, model: LoadedModel) -> int:
-        """How many instances of a version each front end has; 0 for none."""
+    def share(self, model: LoadedModel, is_open: bool) -> int:
+        """How many instances of a version each front end has; 0 for none.
+
+        Args:
+            is_open: its configuration as written has no instance group.
+        """
         if not self.fronts or not model.is_self_contained:
             return 0
         spec = model.spec
         if not _is_plain(spec) or self.is_tuned(model) or model.statistics.memory_bytes > MOST_BYTES:
             return 0
-        return spec.instance_count // self.fronts
+        return max(spec.instance_count // self.fronts, int(is_open))
 
 
 def _is_plain(spec: ModelSpec) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from naiad.server.fronts.messages import REPLICA_COUNTS, REPLICA_ENDED, REPLICA_SERVES, REPLICAS, REPORT
+from naiad.server.fronts.messages import REPLICA_COUNTS, REPLICA_ENDED, REPLICA_SERVES, REPLICAS, REPORT, WATCH
 from naiad.telemetry.metrics.moved_counts import add_counts
+from naiad.telemetry.metrics.recent_latencies import RecentLatencies
 
 if TYPE_CHECKING:
     from naiad.execution.model.loaded_model import LoadedModel
@@ -37,6 +38,7 @@ class ReplicaSession:
         self._reported = reported
         self._models: dict[int, LoadedModel] = {}
         self._serving: set[int] = set()
+        self._watched: set[int] = set()
         self._pending: dict[int, int] = {}
 
     def connect(self, link: Link) -> None:
@@ -81,8 +83,15 @@ class ReplicaSession:
             self._pending[number] = pending
             if counts is not None:
                 self._ran(add_counts(model.statistics, counts))
+            self._watch(number, isinstance(model.statistics.latencies, RecentLatencies))
         if mark:
             self._reported(self, mark)
+
+    def _watch(self, number: int, is_wanted: bool) -> None:
+        """Have the front end keep the latencies of a replica while somebody watches the model."""
+        if is_wanted != (number in self._watched):
+            (self._watched.add if is_wanted else self._watched.discard)(number)
+            self._link.post((WATCH, number, is_wanted))
 
     def _serves(self, number: int) -> None:
         model = self._models.get(number)
@@ -96,5 +105,6 @@ class ReplicaSession:
             if number in self._serving:
                 self._serving.remove(number)
                 model.replicas -= 1
+            self._watched.discard(number)
             model.statistics.pending -= self._pending.pop(number, 0)
             model.replica_ended()

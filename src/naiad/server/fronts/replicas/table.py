@@ -64,7 +64,8 @@ class ReplicaTable:
                 # By class: only these have instances that can be divided.
                 if not isinstance(model, LoadedModel) or model not in announced or version.source is None:
                     continue
-                share = self._rules.share(model)
+                is_open = entry.read is not None and not entry.read.config.instance_group
+                share = self._rules.share(model, is_open)
                 if share:
                     found[model] = _NumberedModel(model, version.version, version.source, version.config, share)
         return found
