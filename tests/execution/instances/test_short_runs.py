@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 
 import pytest
 
 from naiad.backend_api.backend import Arrays
+from naiad.config.spec import BatchingSpec
 from naiad.errors import BackendError
 from naiad.execution.instances.short_runs import LIMIT_NS, REST_RUNS, ShortRuns
+from naiad.execution.model.queue_scheduler import LONGEST_TURN_NS
 from support.event_loops import run
 from support.loaded_models import POISON, Caller, FunctionBackend, loaded, picky, spec
 
@@ -21,6 +24,12 @@ class ByShape(FunctionBackend):
     """The time of its runs depends on shapes alone."""
 
     runs_by_shape = True
+
+
+class OnTheLoop(FunctionBackend):
+    """All of its runs are made by the event loop."""
+
+    runs_inline = True
 
 
 def test_nothing_is_expected_before_the_first_run() -> None:
@@ -162,5 +171,30 @@ def test_a_model_that_may_depend_on_values_runs_in_its_thread() -> None:
                 model.submit(caller)
                 await caller.outputs()
         assert here not in threads and len(threads) == 1
+
+    run(scenario())
+
+
+def test_a_long_queue_of_short_runs_does_not_hold_up_the_event_loop() -> None:
+    async def scenario() -> None:
+        ran = 0
+
+        def slow(inputs: Arrays, outputs: object) -> Arrays:
+            nonlocal ran
+            ran += 1
+            time.sleep(2 * LONGEST_TURN_NS / 1e9)
+            return {"y": -inputs["x"]}
+
+        with loaded(spec(max_batch_size=1, batching=BatchingSpec((1,))), OnTheLoop(lambda index: slow)) as model:
+            callers = [Caller(number) for number in range(5)]
+            for caller in callers:
+                model.submit(caller)
+            seen = []
+            while ran < len(callers):
+                seen.append(ran)
+                await asyncio.sleep(0)
+            assert len(set(seen)) >= len(callers) - 1
+            for number, caller in enumerate(callers):
+                assert (await caller.outputs())["y"].tolist() == [[-number]]
 
     run(scenario())

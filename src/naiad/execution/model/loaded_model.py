@@ -298,11 +298,11 @@ class LoadedModel:
 
     def replica_began(self) -> None:
         """Another process serves a copy of it, so that it is not drained before ``replica_ended``."""
-        self._responder.replicas += 1
+        self._responder.open_replicas += 1
 
     def replica_ended(self) -> None:
         """A copy in another process has responded to its last request."""
-        self._responder.replicas -= 1
+        self._responder.open_replicas -= 1
         self._responder.notify_drained()
 
     @property

@@ -25,6 +25,8 @@ from naiad.scheduling.batcher.limited import BatchLimit, ByteLimit, LimitedBatch
 from naiad.scheduling.queue.policy import PolicyQueue
 from naiad.scheduling.testing import delayed
 
+LONGEST_TURN_NS: Final = 2_000_000
+"""How long batches may run on the event loop one behind the other before it looks at what else has come."""
 _LONG_RUN: Final = 8
 """Runs that take this many times the queue delay are long."""
 
@@ -168,7 +170,7 @@ class QueueScheduler:
         """End of a loop turn in which requests came or an instance became idle: hand batches out."""
         dispatcher = self.dispatcher
         dispatcher.turn_is_set = False
-        now_ns = monotonic_ns()
+        now_ns = begun_ns = monotonic_ns()
         if self._waiting_time is not None:
             self._waiting_time.look(now_ns)
         if dispatcher.gate.is_limited:
@@ -200,6 +202,10 @@ class QueueScheduler:
                 self._responder.settle(finished)
             # An inline instance has used up time, and deadlines may have passed.
             now_ns = monotonic_ns()
+            if now_ns - begun_ns > LONGEST_TURN_NS:
+                # A long queue must not hold up what else the loop has to do.
+                dispatcher.wake_later()
+                return
 
     def _count_left(self, batch: Batch) -> None:
         """Count a batch by why it left the queue."""

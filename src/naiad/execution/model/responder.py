@@ -37,7 +37,7 @@ class ModelResponder:
 
     Attributes:
         in_flight: requests that were admitted or have a reserved place, and have no final response.
-        replicas: copies of the model in other processes, which have to end before it is drained.
+        open_replicas: copies of the model in other processes, which have to end before it is drained.
         has_more: whether the model is not drained even without a request in flight; None where it always is then.
         tracer: traces some of the requests; None for no traces.
         slow: looks for slow requests; None where they are not recorded.
@@ -51,8 +51,8 @@ class ModelResponder:
         "clock",
         "has_more",
         "in_flight",
+        "open_replicas",
         "ordered",
-        "replicas",
         "slow",
         "statistics",
         "tracer",
@@ -74,7 +74,7 @@ class ModelResponder:
         self._cache = cache
         self.ordered = ordered
         self.in_flight = 0
-        self.replicas = 0
+        self.open_replicas = 0
         self.has_more: Callable[[], bool] | None = None
         self.tracer: ModelTracer | None = None
         self.slow: SlowOfModel | None = None
@@ -279,7 +279,7 @@ class ModelResponder:
     @property
     def is_drained(self) -> bool:
         """Whether no request is in flight, nor to be waited for."""
-        return self.in_flight == 0 and not self.replicas and (self.has_more is None or not self.has_more())
+        return self.in_flight == 0 and not self.open_replicas and (self.has_more is None or not self.has_more())
 
     def when_drained(self, callback: Callable[[], object]) -> None:
         """Call back as soon as the model is drained, at once when it is."""

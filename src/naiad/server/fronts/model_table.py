@@ -38,8 +38,8 @@ class Announced(NamedTuple):
 
 
 class TableChange(NamedTuple):
-    """What front ends have to know: the numbers that are gone, what ``described`` gives for the new ones, the replicas
-    that are gone and new, and the generation of the table with them."""
+    """What front ends have to know: the numbers that are gone, pickled descriptions of the new ones, the replicas that
+    are gone and new, and the generation of the table with them."""
 
     gone: list[int]
     fresh: bytes

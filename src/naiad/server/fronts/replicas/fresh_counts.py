@@ -1,4 +1,4 @@
-"""Has front ends send their counts before statistics are read."""
+"""Front ends send their counts before statistics are read."""
 
 from __future__ import annotations
 

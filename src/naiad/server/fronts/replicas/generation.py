@@ -25,7 +25,9 @@ class Generation:
         self._page = mmap.mmap(self._descriptor, mmap.PAGESIZE)
 
     def advance(self) -> None:
-        """From now on front ends do not trust the table that they know."""
+        """From now on front ends do not trust the table that they know. Nothing happens after ``close``."""
+        if self._descriptor < 0:
+            return
         self.number += 1
         _NUMBER.pack_into(self._page, 0, self.number)
 

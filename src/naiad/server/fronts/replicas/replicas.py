@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from naiad.lifecycle.state.load_threads import in_thread
 from naiad.server.fronts.messages import REPLICA_COUNTS, REPLICA_ENDED, REPLICA_SERVES, REPLICAS, REPORT, WATCH
@@ -135,7 +135,7 @@ class Replicas:
                 replica = self._replicas[number] = _Replica(number, self._link)
                 self._start(self._load(replica, source, version, config))
 
-    def _start(self, work: asyncio._CoroutineLike[None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaChange(NamedTuple):
-    """The numbers that are gone, and those that are new with what ``ReplicaTable.described`` gives for them."""
+    """The numbers that are gone, and those that are new with their pickled descriptions."""
 
     gone: list[int]
     fresh: list[int]
