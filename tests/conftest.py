@@ -33,6 +33,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 # In a worker of pytest-xdist: the lock it shares with the others. In the controller: the folder that it made for them.
 LOCK = pytest.StashKey[MachineLock]()
 FOLDER = pytest.StashKey[Path]()
+CRASHED = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -65,6 +66,20 @@ def pytest_configure(config: pytest.Config) -> None:
         temporary = Path(given["folder"]) / given["workerid"]
         temporary.mkdir()
         os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Remember that a worker of pytest-xdist ended without being told to: a crash."""
+    if error:
+        node.config.stash[CRASHED] = True
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Another exit code for a crash than for a failed test, which may pass when it runs again."""
+    if CRASHED in session.config.stash:
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
 
 def pytest_collection_finish() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
+from google.protobuf.message_factory import GetMessageClass
 
 from naiad.config import messages
 from naiad.config.messages import ModelConfig, enum_name, enum_type, message_class
@@ -56,6 +59,20 @@ def test_unknown_names_are_attribute_errors() -> None:
 
 def test_every_import_gives_the_same_class() -> None:
     assert messages.ModelConfig is ModelConfig is message_class("ModelConfig")
+
+
+@pytest.mark.parametrize("name", ["ModelConfig", "ModelInferRequest"])
+def test_classes_of_inner_messages_are_never_collected(name: str) -> None:
+    """A class that is collected while another thread uses it ends the process."""
+    waiting, classes = [message_class(name).DESCRIPTOR], {}
+    while waiting:
+        descriptor = waiting.pop()
+        if descriptor.full_name not in classes:
+            classes[descriptor.full_name] = weakref.ref(GetMessageClass(descriptor))
+            waiting += [field.message_type for field in descriptor.fields if field.message_type is not None]
+    gc.collect()
+    assert len(classes) > 3
+    assert [full_name for full_name, class_ in classes.items() if class_() is None] == []
 
 
 def test_enum_names() -> None:

@@ -9,6 +9,7 @@ like that; a new .proto file only needs ``scripts/compile-protos``.
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 
 PACKAGE = "inference"
 _DESCRIPTOR_FILE = Path(__file__).resolve().parent.parent / "protos" / "naiad.desc"
+
+# Two threads that make the same class at the same time would make two.
+_holding = threading.Lock()
+_held: dict[Any, Any] = {}
 
 
 @cache
@@ -37,7 +42,23 @@ def message_class(name: str, package: str = PACKAGE) -> Any:
     Raises:
         KeyError: there is no such message.
     """
-    return message_factory.GetMessageClass(pool().FindMessageTypeByName(f"{package}.{name}"))
+    return held_class(pool().FindMessageTypeByName(f"{package}.{name}"))
+
+
+def held_class(descriptor: Any) -> Any:
+    """The class of the message ``descriptor``, which stays until the process ends, as do those of messages within it.
+
+    protobuf makes the class of an inner message at its first use and refers to it weakly. The garbage collector lets
+    other threads run while it collects such a class, and one that uses it then crashes (protobuf 6.33).
+    """
+    waiting = [descriptor]
+    with _holding:
+        while waiting:
+            found = waiting.pop()
+            if found not in _held:
+                _held[found] = message_factory.GetMessageClass(found)
+                waiting += [field.message_type for field in found.fields if field.message_type is not None]
+    return _held[descriptor]
 
 
 @cache

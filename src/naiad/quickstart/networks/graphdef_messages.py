@@ -9,7 +9,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool
+
+from naiad.config.messages import held_class
 
 FLOAT: Final = 1
 INT32: Final = 3
@@ -42,7 +44,7 @@ def graph_class() -> Any:
             _add_field(message, *words.split())
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.Graph"))
+    return held_class(pool.FindMessageTypeByName(f"{_PACKAGE}.Graph"))
 
 
 def _add_field(message: Any, name: str, number: str, kind: str) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool
+
+from naiad.config.messages import held_class
 
 SERVICE: Final = "tensorflow.serving.PredictionService"
 _PACKAGE: Final = "tensorflow.serving"
@@ -57,7 +59,7 @@ _FIELDS: Final = {
 
 def serving_message(name: str) -> Any:
     """The class of a message."""
-    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+    return held_class(_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))
 
 
 @cache
