@@ -170,7 +170,8 @@ def _wire_file(request: Request, work: Path) -> Path:
 
 
 def _run(command: list[str], seconds: int) -> dict[str, Any]:
-    environment = os.environ | {"PYTHONPATH": str(SCRIPTS)}
+    path = [str(SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
     finished = subprocess.run(
         command, capture_output=True, text=True, timeout=seconds + GRACE_SECONDS, check=False, env=environment
     )

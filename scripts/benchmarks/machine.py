@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import re
+import resource
 import shutil
 import socket
 from collections import Counter
@@ -86,6 +87,12 @@ def cpu_seconds(pid: int) -> float:
             continue
         total += times.user + times.system
     return total
+
+
+def finished_children_s() -> float:
+    """Processor time of all programs that this process has started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def resident_bytes(pid: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import re
 import threading
@@ -194,6 +195,32 @@ def test_a_model_cannot_end_the_process(tmp_path: Path, monkeypatch: pytest.Monk
             assert text in house.manager.entries["m"].versions[1].reason
 
     run(test())
+
+
+class Holder(IdentityBackend):
+    """Keeps Python's lock for 0.4 seconds while it loads."""
+
+    def start(self, spec: ModelSpec) -> None:
+        ctypes.PyDLL(None).usleep(400_000)
+        super().start(spec)
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_a_load_that_keeps_the_loop_from_running_is_a_line_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, loop: str
+) -> None:
+    monkeypatch.setitem(registry.BACKENDS, "holder", registry.BackendEntry(f"{__name__}:Holder"))
+    write_model(tmp_path, "m", CONFIG.replace("identity", "holder"))
+    write_model(tmp_path, "good", CONFIG)
+    caplog.set_level(logging.INFO)
+
+    async def test() -> None:
+        async with serving(tmp_path) as house:
+            assert states(house.manager) == {"m": {1: "READY"}, "good": {1: "READY"}}
+
+    run(test(), loop)
+    (found,) = re.findall(r"all requests waited for up to ([\d.]+) s while m:1 was loading", caplog.text)
+    assert float(found) > 0.25
 
 
 def test_a_refused_model_stands_in_the_list(caplog: pytest.LogCaptureFixture) -> None:

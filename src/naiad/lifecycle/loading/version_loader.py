@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from naiad.config.complete import is_ensemble
 from naiad.errors import NaiadError
 from naiad.lifecycle.loading.load_version import load_version
+from naiad.lifecycle.loading.loop_stalls import WORTH_A_LINE_S, LoopStalls
 from naiad.lifecycle.loading.retry import with_retries
 from naiad.lifecycle.loading.spare_core import SpareCore
 from naiad.lifecycle.memory.measure import LoadMeter
@@ -35,6 +36,10 @@ FIRST_WORD_S = 5.0
 """How long a load takes before the log reports its progress."""
 
 _LONGEST_PAUSE_S = 60.0
+_STALLED = (
+    "all requests waited for up to %.2f s while %s:%d was loading: a framework let no other thread run, or the machine "
+    "was busy; models with execution=process load in a process of their own"
+)
 
 
 class _Progress:
@@ -129,7 +134,7 @@ class VersionLoader:
         models = None if callable_models is None else AskingModels(callable_models, self._control, asker, name)
         loop = asyncio.get_running_loop()
         meter = LoadMeter(self._meters)
-        progress = _Progress(f"{name}:{version.version}", loop)
+        progress, stalls = _Progress(f"{name}:{version.version}", loop), LoopStalls(loop)
 
         async def load() -> tuple[LoadedVersion, Any]:
             # At each try: a retry must not begin once the server is stopping.
@@ -160,6 +165,9 @@ class VersionLoader:
             return problem
         finally:
             progress.end()
+            stalls.end()
+            if stalls.worst_s > WORTH_A_LINE_S:
+                logger.info(_STALLED, stalls.worst_s, name, version.version)
             meter.close()
             asker.is_loaded()
             permit.release()

@@ -9,9 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from google.protobuf import descriptor_pb2, descriptor_pool
-
-from naiad.config.messages import held_class
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 FLOAT: Final = 1
 INT32: Final = 3
@@ -44,7 +42,7 @@ def graph_class() -> Any:
             _add_field(message, *words.split())
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return held_class(pool.FindMessageTypeByName(f"{_PACKAGE}.Graph"))
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.Graph"))
 
 
 def _add_field(message: Any, name: str, number: str, kind: str) -> None:
