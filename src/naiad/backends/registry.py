@@ -217,11 +217,15 @@ def _require(backend: str, entry: BackendEntry, model: str, remedy: str) -> None
 
 
 def import_framework(entry: BackendEntry) -> None:
-    """Import the framework of ``entry``, without its hidden module unless somebody has imported that."""
-    if entry.framework in sys.modules:
+    """Import the framework of ``entry``, without its hidden module unless somebody has imported that.
+
+    One thread at a time: two frameworks that import a third, as Keras and TensorFlow do, would each wait for a module
+    that the other one is importing.
+    """
+    if entry.framework in sys.modules and not _importing.locked():
         _import(entry)
         return
-    with _uncollected(entry.framework):
+    with _importing, _uncollected(entry.framework):
         _import(entry)
 
 
@@ -262,14 +266,12 @@ def _import(entry: BackendEntry) -> None:
     if not entry.hidden or entry.framework in sys.modules:
         import_module(entry.framework)
         return
-    # Several loading threads may be here at once: the first one puts the entry in and takes it out.
-    with _importing:
-        sys.modules.setdefault(entry.hidden, None)  # type: ignore[arg-type]
-        try:
-            import_module(entry.framework)
-        finally:
-            if sys.modules[entry.hidden] is None:
-                del sys.modules[entry.hidden]
+    sys.modules.setdefault(entry.hidden, None)  # type: ignore[arg-type]
+    try:
+        import_module(entry.framework)
+    finally:
+        if sys.modules[entry.hidden] is None:
+            del sys.modules[entry.hidden]
 
 
 def _unknown(backend: str, model: str, file: Path | None) -> BackendUnavailableError:

@@ -166,7 +166,8 @@ class VersionLoader:
         finally:
             progress.end()
             stalls.end()
-            if stalls.worst_s > WORTH_A_LINE_S:
+            # While the server starts there are no requests.
+            if stalls.worst_s > WORTH_A_LINE_S and self._control.loaded:
                 logger.info(_STALLED, stalls.worst_s, name, version.version)
             meter.close()
             asker.is_loaded()

@@ -20,7 +20,13 @@ Done = Callable[[NaiadError | None], None]
 
 
 class ModelLoader(Protocol):
-    """Starts loads and unloads; the manager."""
+    """Starts loads and unloads; the manager.
+
+    Attributes:
+        loaded: the loads at the start of the server are over.
+    """
+
+    loaded: bool
 
     def begin_load(
         self, name: str, overrides: Overrides, done: Done, asker: RequestingVersion | None = None
