@@ -22,11 +22,13 @@ from support.event_pages import EventPage
 from support.front_processes import (
     LIBRARIES,
     ask,
+    await_replicas,
     client_of,
     front_requests,
     input_of,
     one_connection_each,
     processes,
+    replicas,
     served,
 )
 from support.served_models import SUM_AND_DIFFERENCE, identity, numbers, write_model
@@ -73,20 +75,6 @@ def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
     with served(models, folder / "log", *EXPLICIT, *tracing) as running:
         await_replicas(running, {"same": 2, "slow": 2, "alone": 0, "open": 2, "sum": 2, "adds": 2})
         yield running
-
-
-def replicas(server: RunningServer) -> dict[str, int]:
-    """How many front ends run each model; nothing while the engine is being started again."""
-    try:
-        page = server.metrics_page()
-    except OSError:
-        return {}
-    lines = [x for x in page.splitlines() if x.startswith("naiad_replicas{")]
-    return {line.split('"')[1]: int(line.split()[-1]) for line in lines}
-
-
-def await_replicas(server: RunningServer, wanted: dict[str, int]) -> None:
-    wait_until(lambda: wanted.items() <= replicas(server).items(), 20, f"replicas: {wanted}")
 
 
 def added(connection: socket.socket, version: str = "") -> int:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from naiad.testing import RunningServer, wait_until, write_model
-from support.front_processes import ask, front_requests, one_connection_each, served
+from naiad.testing import RunningServer, write_model
+from support.front_processes import ask, await_replicas, front_requests, one_connection_each, served
 
 ROWS = np.random.default_rng(5).standard_normal((6, 4)).astype(np.float32)
 LOAD_S = 200.0
@@ -107,11 +107,6 @@ def control(server: RunningServer, act: str, model: str) -> None:
         assert answer.status == 200, answer.body
 
 
-def replicas(server: RunningServer, model: str) -> int:
-    line = next(x for x in server.metrics_page().splitlines() if x.startswith(f'naiad_replicas{{model="{model}"'))
-    return int(line.split()[-1])
-
-
 def outputs(connection: Any, model: str) -> Outputs:
     name = "input__0" if model == "fil" else "X"
     given = {"name": name, "datatype": "FP32", "shape": list(ROWS.shape), "data": ROWS.tolist()}
@@ -132,7 +127,7 @@ def test_front_ends_run_models_of_a_framework(server: RunningServer, models: Pat
     for seed in (1, 2):
         seen.append(WRITERS[model](folder / "1", seed))
         control(server, "load", model)
-        wait_until(lambda: replicas(server, model) == 2, LOAD_S, f"{model} runs in two front ends")
+        await_replicas(server, {model: 2}, LOAD_S)
         before = front_requests(server)["run"]
         with one_connection_each(server) as connections:
             for connection in connections:

@@ -15,7 +15,7 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import np_to_triton_dtype
 
-from naiad.testing import RunningServer, read_response, request_bytes, serving
+from naiad.testing import RunningServer, read_response, request_bytes, serving, wait_until
 from support import triton_inputs
 
 FRONTS = ("--frontend-processes", 2)
@@ -87,3 +87,17 @@ def client_of(server: RunningServer, protocol: str) -> Iterator[Any]:
 def front_requests(server: RunningServer) -> dict[str, int]:
     lines = [x for x in server.metrics_page().splitlines() if x.startswith("naiad_frontend_requests{")]
     return {line.split('"')[1]: int(float(line.split()[-1])) for line in lines}
+
+
+def replicas(server: RunningServer) -> dict[str, int]:
+    """How many front ends run each model; nothing while the engine is being started again."""
+    try:
+        page = server.metrics_page()
+    except OSError:
+        return {}
+    lines = [x for x in page.splitlines() if x.startswith("naiad_replicas{")]
+    return {line.split('"')[1]: int(line.split()[-1]) for line in lines}
+
+
+def await_replicas(server: RunningServer, wanted: dict[str, int], within_s: float = 20) -> None:
+    wait_until(lambda: wanted.items() <= replicas(server).items(), within_s, f"replicas: {wanted}")

@@ -222,6 +222,7 @@ def import_framework(entry: BackendEntry) -> None:
     One thread at a time: two frameworks that import a third, as Keras and TensorFlow do, would each wait for a module
     that the other one is importing.
     """
+    # A module is in the table from the beginning of its import on.
     if entry.framework in sys.modules and not _importing.locked():
         _import(entry)
         return

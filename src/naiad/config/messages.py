@@ -51,14 +51,22 @@ def held_class(descriptor: Any) -> Any:
     protobuf makes the class of an inner message at its first use and refers to it weakly. The garbage collector lets
     other threads run while it collects such a class, and one that uses it then crashes (protobuf 6.33).
     """
-    waiting = [descriptor]
     with _holding:
-        while waiting:
-            found = waiting.pop()
-            if found not in _held:
-                _held[found] = message_factory.GetMessageClass(found)
-                waiting += [field.message_type for field in found.fields if field.message_type is not None]
+        if descriptor not in _held:
+            _held.update((found, message_factory.GetMessageClass(found)) for found in _messages_within(descriptor))
     return _held[descriptor]
+
+
+def _messages_within(descriptor: Any) -> set[Any]:
+    """The descriptors of a message and of all messages within it."""
+    found: set[Any] = set()
+    waiting = [descriptor]
+    while waiting:
+        message = waiting.pop()
+        if message not in found:
+            found.add(message)
+            waiting += [field.message_type for field in message.fields if field.message_type is not None]
+    return found
 
 
 @cache
@@ -90,14 +98,8 @@ def is_repeated(field: Any) -> bool:
 @cache
 def field_names(message: str) -> frozenset[str]:
     """The names of all fields of the message called ``message`` and of the messages within it."""
-    found: dict[str, Any] = {}
-    waiting = [message_class(message).DESCRIPTOR]
-    while waiting:
-        descriptor = waiting.pop()
-        if descriptor.full_name not in found:
-            found[descriptor.full_name] = descriptor
-            waiting += [field.message_type for field in descriptor.fields if field.message_type is not None]
-    return frozenset(field.name for descriptor in found.values() for field in descriptor.fields)
+    found = _messages_within(message_class(message).DESCRIPTOR)
+    return frozenset(field.name for descriptor in found for field in descriptor.fields)
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,8 @@ _TICK_S: Final = 0.05
 class LoopStalls:
     """Measures how late the event loop is, from now until ``end``.
 
-    A framework that keeps Python's lock while it loads a model stops the loop for as long.
+    A framework that keeps Python's lock while it loads a model stops the loop for as long. This is one timer, so every
+    load has it; what made the loop late is found out by ``--slow-requests``, with a thread of its own.
 
     Attributes:
         worst_s: the longest that the loop was late, in seconds.
