@@ -57,7 +57,8 @@ class Question:
     """What to ask of a model that gives FP32 INPUT0 back in some form: ``values`` of them over ``protocol``.
 
     ``in_regions``: both ways through system shared memory, which perf_analyzer alone can do. ``sequence``: each caller
-    sends sequences of about so many requests, which it alone can do as well; 0 for none.
+    sends sequences of about so many requests, which it alone can do as well; 0 for none. ``in_json``: as JSON numbers
+    both ways; perf_analyzer makes them of random bits, so about four in a thousand are NaN.
     """
 
     model: str
@@ -65,6 +66,7 @@ class Question:
     protocol: Literal["http", "grpc"]
     in_regions: bool = False
     sequence: int = 0
+    in_json: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,8 @@ def observe(
             command += ["--shared-memory", "system", "--output-shared-memory-size", str(4 * question.values)]
         if question.sequence:
             command += ["--sequence-length", str(question.sequence), "--input-data", "zero"]
+        if question.in_json:
+            command += ["--input-tensor-format", "json", "--output-tensor-format", "json"]
         if _run(command, limit_s, what) is not None:
             row = _last_row(table, what)
             latencies = (float(row[f"p{percent} latency"]) for percent in (50, 95, 99))

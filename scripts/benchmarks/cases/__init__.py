@@ -93,6 +93,7 @@ CASES: Mapping[str, Case] = {
     "perf_memory": perf_proof.memory,
     "python_identity": python_identity.small,
     "python_unbatched": python_identity.unbatched,
+    "python_json": python_identity.in_json,
     "python_600kb": python_identity.image,
     "python_600kb_shm": python_identity.image_in_regions,
     "python_10mb": python_identity.ten_megabytes,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from .. import python_models
-from ..figures import Figure
-from ..python_contest import Contest, contenders, measure
+from ..figures import Bound, Figure
+from ..perf_analyzer import Question
+from ..python_contest import Contest, contenders, figures, measure
+from ..python_load import compare, load_tool
 from ..settings import Settings
 
 MODEL = "python_identity"
@@ -27,6 +29,19 @@ def unbatched(settings: Settings) -> Iterator[Figure]:
     with contenders(settings, repository) as servers:
         wanted = {1: 1.2, 4: 2.0, 16: 2.0}
         yield from measure(settings, servers, Contest(title, MODEL, 16, lambda x: x, wanted, is_pinned=True))
+
+
+def in_json(settings: Settings) -> Iterator[Figure]:
+    """16 and 1,000 floats as JSON numbers, over HTTP."""
+    title, tool = "python_json", load_tool(settings)
+    repository = settings.work / title
+    python_models.add_python_identity(repository, MODEL)
+    with contenders(settings, repository) as servers:
+        for values in (16, 1000):
+            for callers in (1, 16):
+                question = Question(MODEL, values, "http", in_json=True)
+                samples = compare(settings, tool, servers, question, callers)
+                yield from figures(f"{title}_{values}_{callers}", tool.name, samples, saved=Bound(">=", 2.0))
 
 
 def image(settings: Settings) -> Iterator[Figure]:

@@ -173,10 +173,11 @@ def encode_numbers(array: Array) -> bytes:
 
 def _with_bare_words(flat: Array, text: bytes) -> bytes:
     """Numbers with NaN and Infinity, for which orjson writes null; the reference writes words that the clients read."""
-    texts = text[1:-1].split(b",")
-    for index in np.flatnonzero(~np.isfinite(flat)):
-        texts[index] = json.dumps(float(flat[index])).encode()
-    return b"[" + b",".join(texts) + b"]"
+    # Cut at single bytes, which is several times as fast as to replace a word.
+    first, *others = text.split(b"n")
+    values = flat[~np.isfinite(flat)].tolist()
+    words = [b"NaN" if value != value else b"Infinity" if value > 0 else b"-Infinity" for value in values]
+    return first + b"".join([word + other[len("ull") :] for word, other in zip(words, others, strict=True)])
 
 
 def _decode_utf8(element: bytes, index: int, name: str) -> str:

@@ -242,13 +242,62 @@ def test_other_text(before: bytes, after: bytes) -> None:
         b'{"inputs":[],"inputs":[{"name":"I0","datatype":"FP32","shape":[2],"data":[1,2]}],"data":[1]}',
         b'{"inputs":[{"name":"I0","datatype":"FP32","shape":[2],"data":[1,2]}],"id":"behind"}',
         b'{"id":"a","inputs":[{"name":"I0","datatype":"FP32","shape":[2],"data":[1,2]}],"id":"b"}',
-        b'{"inputs":[{"name":"I0","datatype":"FP32","shape":[2],"data":[NaN,2]}]}',
     ],
 )
 def test_no_template_is_made_of_unusual_text(body: bytes) -> None:
     known = learned(reader(BY_WIRE["FP32"]), body)
     assert not is_recalled(known, body)
     assert not is_recalled(known, body.replace(b"[1,2]", b"[5,6]"))
+
+
+WORDS = b'{"inputs":[{"name":"I0","datatype":"FP32","shape":[3],"data":[@]}]}'
+
+
+@pytest.mark.parametrize("first", [b"1,2,3", b"NaN,1,2", b"1,-Infinity,NaN"])
+@pytest.mark.parametrize(
+    "data",
+    [b"NaN,2,3", b"1, NaN ,NaN", b"NaN,NaN,NaN", b"Infinity,-Infinity,NaN", b"[Infinity],[1],[ NaN]", b"1,2,-Infinity"],
+)
+def test_numbers_that_are_not_finite(first: bytes, data: bytes) -> None:
+    known = learned(reader(BY_WIRE["FP32"]), WORDS.replace(b"@", first))
+    assert is_recalled(known, WORDS.replace(b"@", data))
+
+
+@pytest.mark.parametrize("wire", ["FP32", "INT32"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(
+            b"-NaN,1,2",
+            b"1NaN,2,3",
+            b"NaNNaN,1,2",
+            b"NaN1,2,3",
+            b"N,1,2",
+            b"Na,1,2",
+            b"aNaN,1,2",
+            b"NaN,1",
+            b"NAN,1,2",
+            b"nan,1,2",
+        ),
+        *(
+            b"Inf,1,2",
+            b"+Infinity,1,2",
+            b"--Infinity,1,2",
+            b"InfinityNaN,1,2",
+            b"null,NaN,1",
+            b"NaN,true,1",
+            b'NaN,"NaN",1',
+        ),
+        *(b"-null,1,NaN", b"NaN,,1", b"NaN,1,1e39", b"[NaN,1,2", b"NaN,{},1"),
+    ],
+)
+def test_what_is_no_number(wire: str, data: bytes) -> None:
+    text = WORDS.replace(b"FP32", wire.encode())
+    known = learned(reader(BY_WIRE[wire]), text.replace(b"@", b"1,2,3"))
+    body = text.replace(b"@", data)
+    assert not is_recalled(known, body)
+    with pytest.raises(NaiadError):
+        known.read(body, None)
 
 
 # Any JSON
