@@ -31,7 +31,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "config": ("gpus.usable", "options.latency_objective", "options.metric_families", "tensor"),
     "binding": ("tensor",),
     "wire": (),
-    "wire.http1": ("wire.compression", "worker.ipc.buffer_pool"),
+    "wire.http1": ("wire.compression", "worker.ipc.buffer_pool", "worker.ipc.receive_pools"),
     "wire.http2": (),
     "wire.grpc": ("wire.compression", "wire.http1", "wire.http2", "worker.ipc.buffer_pool"),
     "wire.v2": ("config.spec", "request", "shared_memory", "tensor", "wire.json_text", "wire.proto_fields"),
@@ -154,7 +154,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "frontends.http.server": (
         *("frontends.access", "frontends.inference", "frontends.net", "options", "request", "scheduling"),
-        *("telemetry.logs", "wire.compression", "wire.http1", "worker.ipc.buffer_pool"),
+        *("telemetry.logs", "wire.compression", "wire.http1", "worker.ipc.buffer_pool", "worker.ipc.receive_pools"),
     ),
     "frontends.http.json_worker": (
         *("config.spec", "processes", "request", "scheduling", "shared_memory", "tensor", "wire.json_text"),
@@ -164,9 +164,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("config", "engine", "execution.model.interface", "frontends.access", "frontends.http.json_worker"),
         *("frontends.http.server", "frontends.inference", "lifecycle.state", "options", "repository.local", "request"),
         *("scheduling", "shared_memory", "telemetry", "tensor", "wire.http1", "wire.json_text", "wire.v2"),
+        "worker.ipc.arena",
     ),
     "frontends.grpc.rpc": (
         *("frontends.access", "frontends.inference", "request", "telemetry.logs", "wire.grpc", "wire.v2"),
+        "worker.ipc.arena",
     ),
     "frontends.dashboard": (
         *("config", "engine", "execution.model.interface", "explain", "frontends.access", "frontends.http.server"),
@@ -175,6 +177,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "frontends.grpc.server": (
         *("eventloop", "frontends.access", "frontends.grpc.rpc", "frontends.inference", "frontends.net"),
         *("request", "telemetry", "wire.compression", "wire.grpc", "wire.http2", "worker.ipc.buffer_pool"),
+        "worker.ipc.receive_pools",
     ),
     "frontends.grpc.grpcio": (
         *("frontends.access", "frontends.grpc.rpc", "frontends.net", "request", "telemetry.metrics", "wire.grpc"),
@@ -183,7 +186,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "frontends.grpc.v2": (
         *("config", "engine", "execution.model.interface", "frontends.grpc.rpc", "frontends.inference"),
         *("lifecycle.memory", "lifecycle.state", "options", "repository.local", "request", "scheduling"),
-        *("shared_memory", "telemetry.logs", "wire.grpc", "wire.proto_fields", "wire.v2"),
+        *("shared_memory", "telemetry.logs", "wire.grpc", "wire.proto_fields", "wire.v2", "worker.ipc.arena"),
     ),
     "frontends.metrics": (
         *("config.spec", "engine", "execution.model.interface", "frontends.http.server", "gpus", "lifecycle.memory"),

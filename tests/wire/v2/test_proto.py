@@ -20,7 +20,7 @@ from naiad.shared_memory.spec import RegionOptions
 from naiad.tensor.bytes_codec import encode_bytes
 from naiad.tensor.dtypes import BY_WIRE, DATATYPES
 from naiad.wire.v2.plan import MAX_HEADS, OutputFormats
-from naiad.wire.v2.proto import MAX_SCANNED_FIELDS, ProtoPlan, ProtoResponseHead, raw_offsets, scan
+from naiad.wire.v2.proto import MAX_SCANNED_FIELDS, ProtoPlan, ProtoResponseHead, named_model, raw_offsets, scan
 from support.infer_requests import requests, spoil
 from support.kept_objects import kept
 
@@ -54,6 +54,36 @@ def test_what_protobuf_writes_is_cut_into_its_parts(message: Any) -> None:
     assert (described.inputs, described.outputs) == (message.inputs, message.outputs)
     assert described.parameters == message.parameters
     assert [layout.raw_at + o for o in raw_offsets(layout.sizes())] == [begin for begin, _ in layout.raws]
+
+
+@given(st.text(max_size=40), st.text(max_size=10), st.text(max_size=5), st.integers(0, 200))
+def test_the_beginning_names_the_model(name: str, version: str, request_id: str, size: int) -> None:
+    message = Request(model_name=name, model_version=version, id=request_id)
+    message.inputs.add(name="X", datatype="FP32", shape=[1])
+    raw = message.SerializeToString()
+    known = Request(model_name=name, model_version=version).ByteSize()
+    is_short = max(len(name.encode()), len(version.encode())) <= 127
+    # One byte more tells that no other field with a name follows.
+    wanted = (name, version) if is_short and size > known else ("", "")
+    assert named_model(memoryview(raw[:size])) == wanted
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        *(
+            b"",
+            b"\x0a",
+            b"\x0a\x05ab",
+            b"\x0a\x80\x01" + b"a" * 128 + b"\x1a",
+            b"\x0a\x02\xff\xfe\x1a",
+            b"\x22\x00\x0a\x01a\x1a",
+        ),
+        b"\x12\x01" + b"1" + b"\x0a\x7f" + b"a" * 100,
+    ],
+)
+def test_a_beginning_that_names_no_model(raw: bytes) -> None:
+    assert named_model(memoryview(raw)) == ("", "")
 
 
 def assert_agrees(raw: bytes) -> None:

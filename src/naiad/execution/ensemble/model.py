@@ -58,6 +58,7 @@ class EnsembleModel:
     """
 
     regions_from = NO_REGIONS
+    arena = None
     device = None
     may_write_inputs = False
     groups = None

@@ -33,6 +33,7 @@ from naiad.execution.worker.warmup import RestartWarmup, WarmProcess
 from naiad.gpus.lost import lost_gpus
 from naiad.request import Array
 from naiad.telemetry.metrics.custom import CustomMetrics
+from naiad.worker.ipc.arena import Arena
 
 
 class InstanceEventSink(WorkerEventSink[ProcessInstance], StreamEventSink, Protocol):
@@ -53,6 +54,7 @@ class InstanceSet:
         finished: called in an instance's thread with the batches that are done.
         models: the models that instances can call.
         metrics: shows the metrics that instances make themselves.
+        arena: where large inputs for workers may lie.
 
     Attributes:
         all: in the order in which they were made.
@@ -67,6 +69,7 @@ class InstanceSet:
         finished: Callable[[ThreadInstance, list[Batch]], object],
         models: ModelDirectory | None,
         metrics: CustomMetrics,
+        arena: Arena | None = None,
     ) -> None:
         self.all: list[ModelInstance] = []
         self.passive: set[ModelInstance] = set()
@@ -80,6 +83,7 @@ class InstanceSet:
         self._finished = finished
         self._models = models
         self._metrics = metrics
+        self._arena = arena
 
     # The first ones, in a loading thread
 
@@ -146,9 +150,9 @@ class InstanceSet:
         events, loop = self._events, self._loop
         made: ProcessInstance
         if isinstance(worker, FrameworkSpec):
-            made = FrameworkInstance(place.name, spec, worker, events, loop)
+            made = FrameworkInstance(place.name, spec, worker, events, loop, self._arena)
         else:
-            made = ProcessInstance(place.name, spec, worker, events, loop, self._models, self._metrics)
+            made = ProcessInstance(place.name, spec, worker, events, loop, self._models, self._metrics, self._arena)
         if warmup.samples and not place.group.passive:
             self._warm[made] = WarmProcess(made, spec, warmup, events, loop)
             made.warm_again = RestartWarmup(spec, warmup.again, events, loop)

@@ -16,6 +16,7 @@ from naiad.telemetry.metrics.recent_latencies import RecentLatencies
 from naiad.telemetry.slow.recorder import SlowRequests
 from naiad.telemetry.tracing.settings_store import Sampler
 from naiad.tensor.device_tensor import Device
+from naiad.worker.ipc.arena import Arena
 
 
 class ServingModel(Recipient, Protocol):
@@ -41,6 +42,10 @@ class ServingModel(Recipient, Protocol):
     @property
     def regions_from(self) -> int:
         """The size in bytes from which on inputs may be ``RegionTensor``s, as in ``LoadedModel``."""
+
+    @property
+    def arena(self) -> Arena | None:
+        """Memory of its workers into which its large inputs may be received; None where they have none."""
 
     @property
     def device(self) -> Device | None:

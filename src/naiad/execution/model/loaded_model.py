@@ -43,6 +43,7 @@ from naiad.telemetry.metrics.recent_latencies import RecentLatencies
 from naiad.telemetry.slow.recorder import SlowOfModel, SlowRequests
 from naiad.telemetry.tracing.settings_store import Sampler
 from naiad.tensor.device_tensor import Device
+from naiad.worker.ipc.arena import Arena
 
 logger = logging.getLogger("naiad")
 
@@ -114,7 +115,10 @@ class LoadedModel:
         self._is_plain = self._cache is None and ordered is None and not self._scheduler.may_refuse
         if isinstance(self._cache, RemoteModelCache):
             self._cache.serve(self._responder, self.submit_reserved)
-        self._set = InstanceSet(backend, loop, self._events, self._queue.finished_in_thread, models, self.metrics)
+        self._arena = Arena() if self._leaves_inputs else None
+        self._set = InstanceSet(
+            backend, loop, self._events, self._queue.finished_in_thread, models, self.metrics, self._arena
+        )
         self._events.instances = self._instances = self._set.all
         self._queue.passive = self._set.passive
         self._stopping = False
@@ -122,12 +126,21 @@ class LoadedModel:
         self._sends_requests = False
         self.groups: GroupQueue | None = None
         self.regions_from = NO_REGIONS
+        self._has_workers = False
         self.replicas = 0
 
     @property
     def parts(self) -> tuple[ServingModel, ...]:
         """The model itself."""
         return (self,)
+
+    @property
+    def arena(self) -> Arena | None:
+        """Memory of its workers into which its large inputs may be received; None for any memory."""
+        tracer = self._responder.tracer
+        # A trace shows the inputs as they came, and the model may change them.
+        shows_inputs = tracer is not None and tracer.sampler.tensors
+        return self._arena if self._has_workers and not shows_inputs else None
 
     @property
     def instances(self) -> tuple[ModelInstance, ...]:
@@ -201,6 +214,7 @@ class LoadedModel:
         self._inline_runner = self._make_inline_runner()
         self.groups = self._find_groups()
         self.regions_from = self._find_regions_from()
+        self._has_workers = any(instance.is_worker for instance in self._instances)
         self._sends_requests = any(instance.sends_requests for instance in self._instances)
 
     def _make_inline_runner(self) -> InlineRunner | None:
@@ -237,11 +251,16 @@ class LoadedModel:
 
     def _find_regions_from(self) -> int:
         """From which size on every instance can read an input from a region itself."""
-        if self._cache is not None or self.spec.assembly is not None or self.spec.sequence is not None:
-            # The inputs are part of the cache's key, or are not concatenated row by row, or have controls and states as
-            # arrays beside them.
+        if not self._leaves_inputs:
             return NO_REGIONS
         return max((instance.regions_from for instance in self._instances), default=NO_REGIONS)
+
+    @property
+    def _leaves_inputs(self) -> bool:
+        """Whether inputs can stay where they are until an instance reads them, and nobody looks at them after it."""
+        # They are part of the cache's key, or are not concatenated row by row, or have controls and states as arrays
+        # beside them and may run again.
+        return self._cache is None and self.spec.assembly is None and self.spec.sequence is None
 
     @property
     def device(self) -> Device | None:
@@ -326,6 +345,8 @@ class LoadedModel:
         self._interceptor.close()
         self._scheduler.close()
         self._set.clear()
+        if self._arena is not None:
+            self._arena.close()
         if self._cache is not None:
             self._cache.close()
 

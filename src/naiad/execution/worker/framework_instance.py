@@ -27,6 +27,7 @@ from naiad.execution.worker.instance import FrameHandler, ProcessInstance
 from naiad.execution.worker.process import WorkerProcess
 from naiad.request import Array
 from naiad.tensor.packed_bytes import with_unpacked
+from naiad.worker.ipc.arena import Arena
 from naiad.worker.ipc.frames import RESPONSES, SKIP
 
 
@@ -54,8 +55,9 @@ class FrameworkInstance(ProcessInstance):
         worker: FrameworkSpec,
         events: WorkerEventSink[ProcessInstance],
         loop: asyncio.AbstractEventLoop,
+        arena: Arena | None = None,
     ) -> None:
-        super().__init__(name, spec, worker, events, loop)
+        super().__init__(name, spec, worker, events, loop, arena=arena)
         self._framework_spec = worker
         self._written = as_backend_sees(spec)
         # In flight: one batch, or the parts of a batch that failed.

@@ -44,6 +44,7 @@ from naiad.execution.worker.watchdog import ExecutionWatchdog
 from naiad.execution.worker.worker_session import WorkerSession
 from naiad.request import Array, InferRequest, request_label
 from naiad.telemetry.metrics.custom import CustomMetrics
+from naiad.worker.ipc.arena import Arena
 from naiad.worker.ipc.frames import (
     CANCEL,
     DONE,
@@ -79,6 +80,7 @@ class ProcessInstance(ModelInstance):
         loop: the event loop.
         models: the models that it can call.
         metrics: shows the metrics of the model.
+        arena: where large inputs of the model may lie.
 
     Attributes:
         events: takes the events of the worker from now on.
@@ -101,6 +103,7 @@ class ProcessInstance(ModelInstance):
         loop: asyncio.AbstractEventLoop,
         models: ModelDirectory | None = None,
         metrics: CustomMetrics | None = None,
+        arena: Arena | None = None,
     ) -> None:
         self.name = name
         self.is_down = False
@@ -112,6 +115,7 @@ class ProcessInstance(ModelInstance):
         self._loop = loop
         self._models = models
         self._metrics = metrics or CustomMetrics()
+        self._arena = arena
         self._process: WorkerProcess | None = None
         self._sender = FrameSender()
         self._send = self._sender.send
@@ -131,7 +135,9 @@ class ProcessInstance(ModelInstance):
 
     def _reset(self) -> None:
         """Replace everything that belongs to one worker."""
-        self._session = WorkerSession(self.name, self._spec, self._sender, self._requests, self._models, self._metrics)
+        self._session = WorkerSession(
+            self.name, self._spec, self._sender, self._requests, self._models, self._metrics, self._arena
+        )
         # Every batch needs these.
         self._writer, self._reader = self._session.writer, self._session.reader
         # Why this side killed the worker, "" when it did not.

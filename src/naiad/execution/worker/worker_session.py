@@ -25,6 +25,7 @@ from naiad.execution.worker.metrics import WorkerMetrics
 from naiad.execution.worker.process import MAX_IDS, is_first, log_line
 from naiad.execution.worker.readiness import WorkerReadiness
 from naiad.telemetry.metrics.custom import CustomMetrics
+from naiad.worker.ipc.arena import Arena
 from naiad.worker.ipc.frames import (
     CALL,
     CANCEL_CALL,
@@ -57,6 +58,7 @@ class WorkerSession:
         requests: those in flight in the worker.
         models: the models that it can call.
         metrics: shows the metrics of the model.
+        arena: where large inputs of the model may lie.
 
     Attributes:
         writer, reader: write batches and read responses.
@@ -74,6 +76,7 @@ class WorkerSession:
         requests: InFlightRequests,
         models: ModelDirectory | None,
         metrics: CustomMetrics,
+        arena: Arena | None = None,
     ) -> None:
         self._name = name
         self._model = spec.name
@@ -81,7 +84,7 @@ class WorkerSession:
         self._requests = requests
         self._released: deque[int] = deque()
         self._segments = ServerSegments(self._released.append)
-        self.writer = BatchWriter(spec)
+        self.writer = BatchWriter(spec, arena)
         self.reader = ResponseReader(spec, self._segments.open)
         self.calls = BlsCalls(
             models, self.writer, self._segments.open, sender.send_all, sender.waiting, requests.trace_of
@@ -155,7 +158,7 @@ class WorkerSession:
         self._segments.drop(number)
 
     def _release(self, number: int, payload: bytearray) -> None:
-        self.writer.pool.release([n for (n,) in NUMBERS.iter_unpack(payload)])
+        self.writer.release([n for (n,) in NUMBERS.iter_unpack(payload)])
 
     def _log(self, number: int, payload: bytearray) -> None:
         log_line(self._name, orjson.loads(payload), self._model, self._requests.open_ids(MAX_IDS))

@@ -39,6 +39,8 @@ class RoutedModel:
 
     # Versions may be on different devices.
     device = None
+    # Copies of requests read the inputs too.
+    arena = None
     groups = None
     may_write_inputs = False
     __slots__ = (

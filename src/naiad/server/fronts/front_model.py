@@ -36,6 +36,7 @@ class FrontModel:
 
     problem = ""
     regions_from = NO_REGIONS
+    arena = None
     device = None
     groups = None
     may_write_inputs = False

@@ -28,7 +28,7 @@ class MessageReader:
     """Cuts the data of one call into messages, one at a time.
 
     Args:
-        pool: provides the memory of long messages.
+        pool_for: returns the pool with the memory for a message, by its size in bytes and its beginning.
         limit: the largest message, in bytes.
         check_room: called with the size of a message in bytes before memory is taken for it; its errors propagate.
 
@@ -40,10 +40,15 @@ class MessageReader:
         waiting_bytes: the bytes received so far of an incomplete message.
     """
 
-    __slots__ = ("_body", "_check_room", "_limit", "_pool", "_prefix", "compressed", "waiting_bytes")
+    __slots__ = ("_body", "_check_room", "_limit", "_pool_for", "_prefix", "compressed", "waiting_bytes")
 
-    def __init__(self, pool: BufferPool, limit: int, check_room: Callable[[int], None] | None = None) -> None:
-        self._pool = pool
+    def __init__(
+        self,
+        pool_for: Callable[[int, memoryview], BufferPool],
+        limit: int,
+        check_room: Callable[[int], None] | None = None,
+    ) -> None:
+        self._pool_for = pool_for
         self._check_room = check_room
         self._limit = limit
         self._prefix = bytearray()
@@ -88,7 +93,7 @@ class MessageReader:
             return used + length, bytearray(rest)
         if self._check_room is not None and length > SMALL_MESSAGE_BYTES:
             self._check_room(length)
-        self._body = SizedBody(self._pool, length, rest, length)
+        self._body = SizedBody(self._pool_for(length, rest), length, rest, length)
         self.waiting_bytes = len(rest)
         return used + len(rest), None
 

@@ -16,6 +16,8 @@ from naiad.bounded_dict import BoundedDict
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from naiad.worker.ipc.receive_pools import FindArena
+
     Part = bytes | bytearray | memoryview
 
 MAX_HEAD_BYTES: Final = 65_536
@@ -95,6 +97,7 @@ class RequestHead:
         first_part_bytes: size of the first part of the body, for applications that divide it; what follows is aligned
             in memory. None for a body of one part. The value is the caller's, and may be beyond the body.
         limited_bytes: how much of the body the limit for bodies counts; None for all.
+        find_arena: gives the memory in which the application wants a large body; None for any memory.
         needs_room: a large body is received only if the bounds on requests in flight have room for it.
     """
 
@@ -103,6 +106,7 @@ class RequestHead:
         "content_length",
         "expect_continue",
         "extra_fields",
+        "find_arena",
         "first_part_bytes",
         "handler",
         "headers",
@@ -147,6 +151,7 @@ class RequestHead:
         self.first_part_bytes: int | None = None
         self.limited_bytes: int | None = None
         self.needs_room = False
+        self.find_arena: FindArena | None = None
 
     def add_response_fields(self, fields: Sequence[tuple[str, str]]) -> None:
         """Add header ``fields`` to the response of every request with this head, whichever handler sends it.

@@ -45,6 +45,7 @@ _OVERLOADED: Final = -1
 # Empty CONTINUATION frames would never exceed the bytes that a block may have.
 MAX_CONTINUATIONS: Final = 32
 _IN_PLACE_BYTES: Final = 1 << 15
+_BEGINNING_BYTES: Final = 1 << 14
 _HTTP1_REQUEST = re.compile(rb"[A-Z]{3,16} [/*h]")
 
 OpenStream = Callable[["Http2Connection", int, Http2RequestHead], Stream]
@@ -86,6 +87,7 @@ class Http2Connection(ConnectionControl):
     """
 
     __slots__ = (
+        "_beginning",
         "_block",
         "_buffer",
         "_greeted",
@@ -115,6 +117,7 @@ class Http2Connection(ConnectionControl):
         super().__init__(wake)
         self._buffer = buffer
         self._view = memoryview(buffer)
+        self._beginning = self._view[:_BEGINNING_BYTES]
         self._open = open_stream
         self._reader = HeaderReader(find_route)
         # ``_room``: the most open streams; 0 once closed to new ones, ``_OVERLOADED`` while new ones are refused.
@@ -147,7 +150,7 @@ class Http2Connection(ConnectionControl):
 
     def target(self, sizehint: int = -1) -> memoryview:
         """Where the next bytes are to go: the shared buffer, or straight into a message."""
-        partial = self._partial
+        partial, was_in_place = self._partial, self._in_place
         self._in_place = False
         if partial is not None and partial.left >= _IN_PLACE_BYTES and partial.stream is not None:
             memory = partial.stream.target()
@@ -155,7 +158,8 @@ class Http2Connection(ConnectionControl):
                 self._in_place = True
                 # No further than this frame: the head of the next one must not get into the message.
                 return memory[: partial.left]
-        return self._view
+        # Behind a large message most likely another one comes: what arrives here of it is to be copied.
+        return self._beginning if was_in_place else self._view
 
     def received(self, size: int) -> None:
         """``size`` bytes were put into ``target``."""

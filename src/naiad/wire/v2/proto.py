@@ -20,14 +20,16 @@ from naiad.wire.v2.plan import InferPlan
 from naiad.wire.v2.response import datatype_of, tensor_bytes
 
 MAX_SCANNED_FIELDS: Final = 1024
+_NAME_TAG, _VERSION_TAG = 0x0A, 0x12
 ID_TAG: Final = 0x1A
 _RAW_TAG: Final = 0x3A
 _RAW_RANK: Final = 5
 _DESCRIPTION_RANK: Final = 4
 # The tags of a request's fields, all of variable size, by the part they belong to. Parts come in this order.
-_RANKS: Final = {0x0A: 1, 0x12: 2, ID_TAG: 3, 0x22: 4, 0x2A: 4, 0x32: 4, _RAW_TAG: _RAW_RANK}
+_RANKS: Final = {_NAME_TAG: 1, _VERSION_TAG: 2, ID_TAG: 3, 0x22: 4, 0x2A: 4, 0x32: 4, _RAW_TAG: _RAW_RANK}
 _RAW_OUTPUT: Final = 6
 _STREAMED_RESPONSE: Final = 2
+_SHORT_LENGTH: Final = 127
 _FINAL: Final = {final: parameter_field(FINAL, final) for final in (False, True)}
 
 
@@ -94,6 +96,23 @@ def scan(message: bytes | bytearray | memoryview) -> Layout | None:
     id_at = ends[2] or ends[1]
     key_at = ends[3] or id_at
     return Layout(id_at, key_at, ends[4] or key_at, raws)
+
+
+def named_model(beginning: memoryview) -> tuple[str, str]:
+    """Name and version of the model of a request that begins like this; both "" if they cannot be told from it."""
+    found = {_NAME_TAG: "", _VERSION_TAG: ""}
+    at = 0
+    try:
+        while (tag := beginning[at]) in found:
+            end = at + 2 + beginning[at + 1]
+            # Longer names are told from the whole message only.
+            if beginning[at + 1] > _SHORT_LENGTH or end >= len(beginning):
+                return "", ""
+            found[tag] = str(beginning[at + 2 : end], "utf-8")
+            at = end
+    except (IndexError, ValueError):
+        return "", ""
+    return found[_NAME_TAG], found[_VERSION_TAG]
 
 
 def _long_length(message: bytes | bytearray | memoryview, low: int, at: int) -> tuple[int, int]:

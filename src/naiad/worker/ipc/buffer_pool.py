@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from sys import getrefcount
+from typing import Callable
 
 import numpy as np
 
@@ -45,12 +46,17 @@ class BufferPool:
     A block is free again when nothing refers to it any more, so nobody has to release it, and the last reference may be
     dropped in any thread. The methods are for one thread at a time: an owner that several threads use has a lock.
 
+    Args:
+        allocate: returns a new block of that size in bytes; None where it has no room, and the block is taken from the
+            process's own memory.
+
     Attributes:
         pooled_bytes: bytes of the blocks in the pool, whether in use or free.
     """
 
-    def __init__(self, limit_bytes: int = POOL_BYTES) -> None:
+    def __init__(self, limit_bytes: int = POOL_BYTES, allocate: Callable[[int], Array | None] | None = None) -> None:
         self._limit = limit_bytes
+        self._allocate = allocate or _own_memory
         self._classes: dict[int, _SizeClass] = {}
         self.pooled_bytes = 0
         # Measured, not assumed: the count includes references of the call itself, which differ among Pythons. Below it
@@ -84,10 +90,10 @@ class BufferPool:
             block = free.pop()
             found.spare = min(found.spare, len(free))
         else:
-            block = np.empty(capacity, np.uint8)
             # Past the limit a block never enters the pool: its last reference frees it.
-            if self.pooled_bytes + capacity > self._limit:
-                return block
+            if self.pooled_bytes + capacity > self._limit or (made := self._allocate(capacity)) is None:
+                return _own_memory(capacity)
+            block = made
             self.pooled_bytes += capacity
         taken.append(block)
         return block
@@ -117,3 +123,7 @@ class BufferPool:
             found.spare, found.age_s = len(free), 0.0
             if not free:
                 del self._classes[capacity]
+
+
+def _own_memory(size: int) -> Array:
+    return np.empty(size, np.uint8)

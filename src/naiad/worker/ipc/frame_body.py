@@ -43,7 +43,7 @@ class FrameBody:
 
     Attributes:
         heads: the description of the tensors, in the order in which it is sent.
-        taken: numbers of the segments in use, to be released if the frame is not sent.
+        taken: numbers of the segments and lent tensors in use, to be released if the frame is not sent.
     """
 
     __slots__ = ("_data", "_data_bytes", "_take_segment", "heads", "taken")
@@ -69,6 +69,11 @@ class FrameBody:
         if gap:
             self._data.append(PADDING[gap])
         self._data_bytes += size + gap
+
+    def add_lent(self, number: int, place: bytes) -> None:
+        """Add a tensor that stays where it is, in the arena."""
+        self.taken.append(number)
+        self.heads.append(place)
 
     def add_joined(self, parts: Sequence[Any], size: int) -> None:
         """Add one tensor of ``size`` bytes that consists of ``parts`` one after the other.

@@ -25,7 +25,11 @@ def mapping_functions(libc: ctypes.CDLL) -> tuple[Any, Any]:
     return map_, unmap
 
 
-_map, _unmap = mapping_functions(ctypes.CDLL(None, use_errno=True))
+_libc = ctypes.CDLL(None, use_errno=True)
+_map, _unmap = mapping_functions(_libc)
+_advise = _libc.madvise
+_advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_REMOVE = 9
 
 
 class _Mapping:
@@ -63,3 +67,11 @@ def mapped(descriptor: int, size: int) -> Array:
     """
     array: Array = np.asarray(_Mapping(descriptor, size))
     return array
+
+
+def discard(array: Array) -> None:
+    """Give whole pages of a file's memory back to the system, for all who map it: they read zeros there.
+
+    Where the system cannot do that, they keep their content.
+    """
+    _advise(array.__array_interface__["data"][0], array.size, _REMOVE)

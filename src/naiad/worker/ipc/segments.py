@@ -17,6 +17,7 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from .errors import TritonModelException
+from .frames import LENT
 from .mmap import mapped
 from .types import Array
 
@@ -25,10 +26,14 @@ KEEP_FREE_S = 2.0
 
 
 class ServerSegments:
-    """Segments of the other side, mapped once each and released as soon as no array refers to them."""
+    """Segments of the other side, mapped once each and released as soon as no array refers to them.
+
+    So is its arena, of which each tensor is released for itself.
+    """
 
     def __init__(self, released: Callable[[int], None]) -> None:
         self._maps: dict[int, Any] = {}
+        self._arena: Any = None
         self._released = released
         self._watched: dict[int, Any] = {}
 
@@ -40,17 +45,25 @@ class ServerSegments:
             # The mapping outlives its descriptor.
             os.close(descriptor)
 
+    def add_arena(self, descriptor: int, size: int) -> None:
+        """Map the arena; the descriptor is closed."""
+        try:
+            self._arena = mapped(descriptor, size)
+        finally:
+            os.close(descriptor)
+
     def drop(self, number: int) -> None:
         """Forget a segment. Arrays that still refer to it keep it mapped."""
         self._maps.pop(number, None)
 
     def close(self) -> None:
-        """Forget all segments."""
+        """Forget all segments and the arena."""
         self._maps.clear()
+        self._arena = None
 
     def open(self, number: int, offset: int, size: int) -> Array:
         """The bytes of a tensor. The segment is released when the last array that refers to them is gone."""
-        mapped = self._maps.get(number)
+        mapped = self._maps.get(number) if number < LENT else self._arena
         if mapped is None:
             raise TritonModelException(f"The server named segment {number}, which it never sent")
         # memoryview in between: numpy would otherwise let arrays refer to the whole segment instead of this one.

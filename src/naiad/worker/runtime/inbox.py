@@ -77,6 +77,7 @@ class Inbox:
             protocol.FORGET_SCHEMAS: self._forget_schemas,
             protocol.SEGMENT: self._segment,
             protocol.DROP_SEGMENT: self._drop_segment,
+            protocol.ARENA: self._arena,
             protocol.RELEASE: self._release,
             protocol.CALL_RESPONSE: self._call_response,
             protocol.REPLY: self._deliver_reply,
@@ -161,6 +162,9 @@ class Inbox:
 
     def _segment(self, number: int, payload: bytearray) -> None:
         self._segments.add(number, self._channel.take_descriptor(), int.from_bytes(payload[:8], "little"))
+
+    def _arena(self, number: int, payload: bytearray) -> None:
+        self._segments.add_arena(self._channel.take_descriptor(), int.from_bytes(payload[:8], "little"))
 
     def _drop_segment(self, number: int, payload: bytearray) -> None:
         self._segments.drop(number)

@@ -210,7 +210,7 @@ def test_memory_that_runs_out_is_the_matter_of_one_call(monkeypatch: pytest.Monk
         def take(nbytes: int) -> None:
             raise MemoryError
 
-        monkeypatch.setattr(peer.service.pool, "take", take)
+        monkeypatch.setattr(peer.service.pools.own, "take", take)
         for position in range(300_000, 3 * MEGABYTE, 300_000):
             peer.send(data_frame(1, raw[position : position + 300_000]))
         peer.send(peer.open(5) + data_frame(5, raw[:300]))

@@ -48,11 +48,15 @@ def write_gathered(
         for name, joined in inputs.items():
             to_raw = _strings if spec.inputs[name].dtype.is_bytes else _memory
             parts = [to_raw(part) for part in joined.parts]
-            body.add_joined(parts, sum([len(p) if isinstance(p, (bytes, bytearray)) else p.nbytes for p in parts]))
+            size = sum([len(p) if isinstance(p, (bytes, bytearray)) else p.nbytes for p in parts])
+            # The input of one request alone stays where it is.
+            is_alone = len(parts) == 1 and not hasattr(parts[0], "read_into")
+            if not is_alone or not writer.lend(parts[0], size, body, frames):
+                body.add_joined(parts, size)
         frames.append((body.frame(EXECUTE, number), -1))
     except BaseException:
-        # The worker releases only segments that a frame has named.
-        writer.pool.release(body.taken)
+        # The worker releases only what a frame has named.
+        writer.release(body.taken)
         raise
 
 

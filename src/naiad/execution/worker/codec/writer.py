@@ -13,20 +13,24 @@ from naiad.config.spec import ModelSpec
 from naiad.execution.batching.reshape import as_model_sees
 from naiad.execution.batching.step_row import StepFacts
 from naiad.execution.worker.codec.client_memory import OutgoingFrame, WorkerRegions
+from naiad.execution.worker.codec.lent_tensors import LentTensors
 from naiad.execution.worker.codec.uniform import Uniform, step_facts, step_schema, uniform_schema
 from naiad.request import Array, InferRequest, RequestOptions, TracedOptions
 from naiad.shared_memory.region import RegionPart
 from naiad.shared_memory.tensor_ref import RegionTensor
 from naiad.tensor.packed_bytes import serialised
+from naiad.worker.ipc.arena import Arena
 from naiad.worker.ipc.frame_body import FrameBody
 from naiad.worker.ipc.frames import (
     COUNT,
     EXECUTE,
     FORGET_SCHEMAS,
     FRAME,
+    LENT,
     REQUEST,
     SCHEMA,
     SEGMENT,
+    SEGMENT_BYTES,
 )
 from naiad.worker.ipc.segments import Notice, Segment, SegmentPool
 
@@ -47,12 +51,15 @@ def frame(kind: int, number: int = 0, payload: bytes = b"") -> bytes:
 class BatchWriter:
     """Writes the batches for one worker.
 
+    Args:
+        arena: where large inputs may lie that the worker uses in place.
+
     Attributes:
         pool: the server's segments for this worker.
         regions: the regions of clients that the worker has been given.
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, arena: Arena | None = None) -> None:
         self._spec = spec
         # The cache needs the responses, so the worker must not write them to regions.
         self._places = not spec.is_cached
@@ -61,6 +68,7 @@ class BatchWriter:
         self._is_sequence = spec.sequence is not None
         self._uniform: dict[RequestOptions, Uniform | None] = {}
         self.pool = SegmentPool()
+        self._lent = LentTensors(arena)
         self.regions = WorkerRegions()
 
     def write(self, number: int, first: int, requests: Sequence[InferRequest], frames: list[OutgoingFrame]) -> None:
@@ -120,15 +128,33 @@ class BatchWriter:
                         heads.append(self.regions.place(array.part, frames))
                         continue
                     raw = self._bytes_of(name, array)
-                    body.add(raw, len(raw))
+                    if not self.lend(raw, len(raw), body, frames):
+                        body.add(raw, len(raw))
                 if request.options.regions is not None:
                     heads += [self.regions.place(part, frames) for part in self._placed(request)]
                 heads.append(request_id)
             frames.append((body.frame(EXECUTE, number), -1))
         except BaseException:
-            # The worker releases only segments that a frame has named.
-            self.pool.release(body.taken)
+            # The worker releases only what a frame has named.
+            self.release(body.taken)
             raise
+
+    def release(self, numbers: Sequence[int]) -> None:
+        """Take back segments and lent tensors that the worker does not use any more."""
+        self.pool.release([number for number in numbers if number < LENT])
+        for number in numbers:
+            if number >= LENT:
+                self._lent.release(number)
+
+    def lend(self, raw: Any, size: int, body: FrameBody, frames: list[OutgoingFrame]) -> bool:
+        """Add a tensor that the worker uses in place, and may change; False if it has to be copied.
+
+        ``raw`` has the buffer protocol, and is one row-major block of ``size`` bytes.
+        """
+        if size < SEGMENT_BYTES or (lent := self._lent.lend(np.frombuffer(raw, np.uint8), frames)) is None:
+            return False
+        body.add_lent(*lent)
+        return True
 
     def body(self, frames: list[OutgoingFrame], *heads: bytes) -> FrameBody:
         """The body of a frame for the worker; segments that are new to it are announced in ``frames``.

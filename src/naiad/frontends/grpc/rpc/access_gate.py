@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from naiad.errors import RateLimitError
@@ -39,7 +40,7 @@ def _limited_unary(method: Unary, key: KnownKey) -> Unary:
         else:
             inner(call, message)
 
-    return Unary(handle, method.compressed, method.check_room)
+    return replace(method, handle=handle)
 
 
 def _limited_stream(method: Streaming, key: KnownKey) -> Streaming:

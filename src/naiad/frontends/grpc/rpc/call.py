@@ -10,6 +10,7 @@ from naiad.errors import NaiadError, caller_text
 from naiad.frontends.inference.refusals import id_field, id_of
 from naiad.request import BatchTimes
 from naiad.wire.grpc.responses import Fields
+from naiad.worker.ipc.arena import Arena
 
 Body = bytes | bytearray | memoryview
 """A request message. Its recipient may keep it."""
@@ -89,12 +90,14 @@ class Unary:
     """A method with one request message. ``handle`` responds with ``reply``, or ``send`` and ``finish``, now or later.
 
     ``compressed``: its responses are compressed when the server compresses. ``check_room`` gets the size of a large
-    message before it is received, and raises the error that the call is refused with.
+    message before it is received, and raises the error that the call is refused with. ``find_arena`` gets the beginning
+    of a message, and returns the memory into which it is to be received; None for any memory.
     """
 
     handle: Callable[[RpcCall, Body], None]
     compressed: bool = False
     check_room: Callable[[int], None] | None = None
+    find_arena: Callable[[memoryview], Arena | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Final
 
 from naiad.frontends.grpc.rpc.call import Body, Method, Receiver, RpcCall, Streaming, Unary
@@ -33,7 +34,7 @@ def _logged_unary(method: Unary, path: str) -> Unary:
             verbose(logger, 1, "gRPC call: %s, %d bytes", path, len(message))
         inner(call, message)
 
-    return Unary(handle, method.compressed, method.check_room)
+    return replace(method, handle=handle)
 
 
 def _logged_stream(method: Streaming, path: str) -> Streaming:

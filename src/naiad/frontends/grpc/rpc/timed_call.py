@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from naiad.frontends.grpc.rpc.call import Body, Buffer, CallOwner, Method, RpcCall, Unary
 from naiad.frontends.inference.client_request import ClientRequest
@@ -97,4 +98,4 @@ def with_timing(method: Method | None, metadata: Mapping[str, str]) -> Method | 
     def handle(call: RpcCall, message: Body) -> None:
         inner(TimedCall(call), message)
 
-    return Unary(handle, method.compressed, method.check_room)
+    return replace(method, handle=handle)

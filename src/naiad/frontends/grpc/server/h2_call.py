@@ -206,8 +206,9 @@ class H2Call(Stream):
         incoming = self._incoming
         if incoming is None:
             method = self._route.method
-            check_room = method.check_room if isinstance(method, Unary) else None
-            incoming = self._incoming = MessageAssembly(self, self.peer.service, self._route.head.encoding, check_room)
+            unary = method if isinstance(method, Unary) else None
+            incoming = MessageAssembly(self, self.peer.service, self._route.head.encoding, unary)
+            self._incoming = incoming
             self.flags |= _PIECEMEAL
         return incoming
 

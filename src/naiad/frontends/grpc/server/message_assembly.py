@@ -4,6 +4,7 @@ the call takes none, decompressed, and counted.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from naiad.errors import NaiadError
@@ -17,8 +18,9 @@ from naiad.wire.http2.stream import BUSY, PAUSED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from naiad.frontends.grpc.rpc.call import Body
+    from naiad.frontends.grpc.rpc.call import Body, Unary
     from naiad.frontends.grpc.server.state import GrpcService
+    from naiad.worker.ipc.buffer_pool import BufferPool
 
 _HOLDS: Final = PAUSED | BUSY
 # Used bytes are cut off in large steps: each cut copies the rest.
@@ -64,17 +66,23 @@ class OffLoopRunner(Protocol):
 
 
 class MessageAssembly:
-    """Assembles the messages of ``call``, which gets each by ``deliver``; ``check_room`` as for ``MessageReader``."""
+    """Assembles the messages of ``call``, which gets each by ``deliver``.
 
-    __slots__ = ("_busy_bytes", "_call", "_encoding", "_held_bytes", "_reader", "_service", "_unread", "_unread_at")
+    ``method``: what says where its message is received, and whether there is room for it; None for streams.
+    """
 
-    def __init__(
-        self, call: AssembledCall, service: GrpcService, encoding: str, check_room: Callable[[int], None] | None = None
-    ) -> None:
+    __slots__ = (
+        "_busy_bytes", "_call", "_encoding", "_find_arena", "_held_bytes", "_reader", "_service", "_unread",
+        "_unread_at",
+    )  # fmt: skip
+
+    def __init__(self, call: AssembledCall, service: GrpcService, encoding: str, method: Unary | None = None) -> None:
         self._call = call
         self._service = service
         self._encoding = encoding
-        self._reader = MessageReader(service.pool, service.limits.max_message_bytes, check_room)
+        self._find_arena = None if method is None else method.find_arena
+        check_room = None if method is None else method.check_room
+        self._reader = MessageReader(self._pool_for, service.limits.max_message_bytes, check_room)
         # The data that came while the call took no messages, of which those before ``_unread_at`` are used.
         self._unread = bytearray()
         self._unread_at = 0
@@ -90,6 +98,14 @@ class MessageAssembly:
     def is_within_message(self) -> bool:
         """A message has begun and is not whole."""
         return self._reader.is_within_message
+
+    def _pool_for(self, size: int, beginning: memoryview) -> BufferPool:
+        """The pool for a message of ``size`` bytes that begins like this."""
+        find, pools = self._find_arena, self._service.pools
+        # A compressed message does not show its model, and its tensors lie elsewhere in the end.
+        if find is None or self._reader.compressed:
+            return pools.own
+        return pools.choose(size, partial(find, beginning))
 
     # Taking data in
 

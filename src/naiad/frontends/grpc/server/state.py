@@ -9,7 +9,7 @@ from naiad.clock import Clock, SystemClock
 from naiad.frontends.grpc.rpc.deadlines import Deadlines
 from naiad.frontends.net.listener import ServedConnection
 from naiad.telemetry.metrics.server_statistics import CancelCounts
-from naiad.worker.ipc.buffer_pool import BufferPool
+from naiad.worker.ipc.receive_pools import ReceivePools
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,7 @@ class GrpcService:
         on_empty: called when the last connection is gone.
         worker: one thread that compresses and decompresses large messages, which would hold the loop up. It takes one
             at a time, so that many small messages that grow large cannot fill the memory together.
-        pool: memory for messages that do not lie in the buffer as a whole.
+        pools: memory for messages that do not lie in the buffer as a whole.
         cancelled: counts the calls that end before their response.
         partial_bytes: the received bytes of incomplete messages.
         partial_calls: the calls with such messages, each with the seconds since the message began.
@@ -78,7 +78,7 @@ class GrpcService:
         "on_empty",
         "partial_bytes",
         "partial_calls",
-        "pool",
+        "pools",
         "shared_buffer",
         "worker",
     )
@@ -97,7 +97,7 @@ class GrpcService:
         self.cancelled = CancelCounts() if cancelled is None else cancelled
         self.clock = clock or SystemClock()
         self.buffer = bytearray(RECEIVE_BYTES)
-        self.pool = BufferPool()
+        self.pools = ReceivePools()
         self.shared_buffer = True
         self.gathers_writes = True
         self.connections: set[BoundedGrpcConnection] = set()
@@ -121,7 +121,7 @@ class GrpcService:
 
     def age(self, seconds: int) -> None:
         """Called by the sweep: note that time has passed, and end calls whose message comes too slowly."""
-        self.pool.age(seconds)
+        self.pools.age(seconds)
         self._bound_waiting()
         # A copy: ``check_rate`` may end the call, which leaves the dict.
         for call, waited_s in list(self.partial_calls.items()):

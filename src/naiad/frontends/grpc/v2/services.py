@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from naiad.engine.engine import Engine
@@ -11,6 +12,7 @@ from naiad.frontends.grpc.v2.header_forwarding import ForwardingInferHandler, Fo
 from naiad.frontends.grpc.v2.health import HealthService
 from naiad.frontends.grpc.v2.infer import GrpcInferHandler
 from naiad.frontends.grpc.v2.infer_reader import RequestDecoder
+from naiad.frontends.grpc.v2.message_arena import find_arena
 from naiad.frontends.grpc.v2.metadata import Description
 from naiad.frontends.grpc.v2.reflection import reflection_methods
 from naiad.frontends.grpc.v2.replies import protobuf_method
@@ -38,7 +40,9 @@ def make_methods(
         infer = ForwardingInferHandler(engine, forwarding)
         streams = ForwardingStreamService(engine, max_waiting, forwarding)
     methods: dict[str, Method] = {
-        path(INFERENCE, "ModelInfer"): Unary(infer, compressed=True, check_room=engine.budget.check),
+        path(INFERENCE, "ModelInfer"): Unary(
+            infer, compressed=True, check_room=engine.budget.check, find_arena=partial(find_arena, engine)
+        ),
         path(INFERENCE, "ModelStreamInfer"): Streaming(streams.open, compressed=True),
     }
     for name, make_response in _described(Description(engine)).items():

@@ -313,7 +313,9 @@ class HttpConnection(ResponseWriter):
 
     def _start_body(self, length: int, data: memoryview) -> None:
         try:
-            self._body = SizedBody(self._service.pool, length, data, self._head.first_part_bytes or 0)
+            head = self._head
+            pool = self._service.pools.choose(length, head.find_arena)
+            self._body = SizedBody(pool, length, data, head.first_part_bytes or 0)
         except MemoryError:
             self._fail_for_memory()
             return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from naiad.frontends.net.listener import ServedConnection
 from naiad.scheduling.admission import RequestBudget
 from naiad.wire.http1.head import HeadMemo, HttpError, RequestHead
-from naiad.worker.ipc.buffer_pool import BufferPool
+from naiad.worker.ipc.receive_pools import ReceivePools
 
 if TYPE_CHECKING:
     from naiad.frontends.http.server.exchange import Application
@@ -83,7 +83,7 @@ class HttpService:
         gathers_writes: the loop's ``writelines`` takes part in back-pressure. That of asyncio does not in several
             releases of Python 3.12 and 3.13 (CVE-2024-12254).
         on_empty: called when the last connection is gone.
-        pool: memory for bodies that do not fit the buffer.
+        pools: memory for bodies that do not fit the buffer.
         budget: the bounds on requests in flight.
         arriving_bytes: bytes received of bodies that are not whole yet.
         take_http2: takes connections that begin as HTTP/2; None refuses them.
@@ -103,7 +103,7 @@ class HttpService:
         "limits",
         "memo",
         "on_empty",
-        "pool",
+        "pools",
         "shared_buffer",
         "take_http2",
     )
@@ -119,7 +119,7 @@ class HttpService:
         self.limits = limits
         self.memo = HeadMemo(complete=self._complete)
         self.buffer = bytearray(RECEIVE_BYTES)
-        self.pool = BufferPool()
+        self.pools = ReceivePools()
         self.budget = budget or RequestBudget()
         self.arriving_bytes = 0
         self._added_bytes = 0
@@ -149,7 +149,7 @@ class HttpService:
 
     def age(self, seconds: int) -> None:
         """Note that time has passed."""
-        self.pool.age(seconds)
+        self.pools.age(seconds)
         self._bound_waiting()
 
     def count_waiting(self, size: int) -> None:

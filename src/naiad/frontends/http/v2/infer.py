@@ -46,6 +46,7 @@ from naiad.wire.v2.parameters import parameters_of
 from naiad.wire.v2.plan import MAX_PLAN_KEY, PlanMemo
 from naiad.wire.v2.response import OutputPart, datatype_of, encode_response, tensor_bytes
 from naiad.wire.v2.sequence_plan import SequencePlans, cut_json
+from naiad.worker.ipc.arena import Arena
 
 MAX_LOOKED_UP = 65536
 """Longer descriptions are not looked up: no plan is cached for them, whatever their ids."""
@@ -220,6 +221,10 @@ class HttpInferHandler:
             self._model = None
             # Deleted, not set to None: the fast path then needs no test, since ``_begin`` runs before each new model.
             del self._reader, self._memo, self._sequences, self._last_plan
+
+    def arena(self) -> Arena | None:
+        """Where the body of the next request is to be received; None for any memory."""
+        return None if self._model is None else self._model.arena
 
     def _begin(self, reader: RequestReader) -> None:
         """Start with empty caches: plans and memos belong to one loaded model."""

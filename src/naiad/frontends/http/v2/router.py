@@ -143,6 +143,7 @@ class Router:
         found = handler
         if isinstance(handler, HttpInferHandler):
             describe_body(head)
+            head.find_arena = handler.arena
             # Around the cached handler: codings and forwarded headers belong to the head, not to the path.
             found = self._around_inference(handler, head)
         elif isinstance(handler, (GenerateHandler, GenerateStreamHandler)):

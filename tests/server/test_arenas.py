@@ -1,0 +1,250 @@
+"""Large inputs of models in processes: they are received where the process maps them, and belong to one request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+import tritonclient.utils
+
+from naiad.testing import RunningServer, serving, wait_until
+from support.python_models import write_python_model
+from support.served_ensembles import step, write_ensemble
+from support.served_models import write_model
+
+Array = np.ndarray[Any, Any]
+VALUES = 40_000
+# Adds 1 to its input, in place. The id says what else it does.
+CHANGES = """
+class TritonPythonModel:
+    def initialize(self, args):
+        self.kept = []
+
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", self.answer(r))]) for r in requests]
+
+    def answer(self, request):
+        x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+        if request.request_id() == "die":
+            os._exit(3)
+        if request.request_id() == "kept":
+            found, self.kept = np.stack([kept[0] for kept in self.kept]), []
+            return found
+        x += 1
+        if request.request_id() == "keep":
+            self.kept.append(x)
+        return x
+"""
+TWO = """
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            x, s = [pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in ("X", "S")]
+            x *= 2
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", x), pb_utils.Tensor("T", s)]))
+        return answers
+"""
+TWO_TENSORS = """
+input [ { name: "X" data_type: TYPE_FP32 dims: [ -1 ] }, { name: "S" data_type: TYPE_STRING dims: [ -1 ] } ]
+output [ { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }, { name: "T" data_type: TYPE_STRING dims: [ -1 ] } ]
+"""
+DOUBLE = '<ir_version: 8, opset_import: ["": 17]> g (float[N, M] X) => (float[N, M] Y) { Y = Add (X, X) }'
+
+
+class Caller:
+    """A caller over either protocol, in any thread: a client of its own for each request."""
+
+    def __init__(self, server: RunningServer, module: Any) -> None:
+        self.url = server.url if module is tritonclient.http else server.grpc_url
+        self.module = module
+
+    def infer(self, model: str, x: Array, request_id: str = "") -> Array:
+        given = self.module.InferInput("X", x.shape, "FP32")
+        given.set_data_from_numpy(x)
+        with self.module.InferenceServerClient(self.url) as client:
+            found: Array = client.infer(model, [given], request_id=request_id).as_numpy("Y")
+        return found
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    folder = tmp_path_factory.mktemp("arenas")
+    models = folder / "models"
+    cached = "max_batch_size: 8 response_cache { enable: true }"
+    write_python_model(models, "changes", CHANGES, "max_batch_size: 8 dynamic_batching { }")
+    write_python_model(models, "several", CHANGES, count=2)
+    write_python_model(models, "member", CHANGES)
+    write_python_model(models, "cached", CHANGES, cached)
+    write_python_model(models, "two", TWO, tensors=TWO_TENSORS)
+    inside = 'parameters { key: "execution" value { string_value: "process" } }'
+    config = 'backend: "onnxruntime" max_batch_size: 8 input [ { name: "X" data_type: TYPE_FP32 dims: [ -1 ] } ]'
+    write_model(
+        models,
+        "network",
+        f'{config} output [ {{ name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }} ] {inside}',
+        (1,),
+        DOUBLE,
+    )
+    # Both steps have the ensemble's own input.
+    steps = step("member", {"X": "IN"}, {"Y": "FIRST"}), step("network", {"X": "IN"}, {"Y": "SECOND"})
+    write_ensemble(
+        models,
+        "both",
+        *steps,
+        inputs={"IN": "TYPE_FP32 -1"},
+        outputs={"FIRST": "TYPE_FP32 -1", "SECOND": "TYPE_FP32 -1"},
+    )
+    options = "--cache-config", "local,size=67108864"
+    with serving(folder / "log", "--model-repository", models, *options) as running:
+        yield running
+
+
+@pytest.fixture(params=[tritonclient.http, tritonclient.grpc], ids=["http", "grpc"])
+def caller(request: pytest.FixtureRequest, server: RunningServer) -> Caller:
+    return Caller(server, request.param)
+
+
+def row(value: float, values: int = VALUES) -> Array:
+    return np.full((1, values), value, np.float32)
+
+
+def workers_with_arenas(server: RunningServer) -> int:
+    """How many processes of models map one."""
+    children = psutil.Process(server.process.pid).children(recursive=True)
+    return sum("memfd:naiad-arena" in Path(f"/proc/{child.pid}/maps").read_text() for child in children)
+
+
+@pytest.mark.parametrize("model", ["changes", "several"])
+def test_a_worker_gets_each_input_as_it_came(caller: Caller, model: str) -> None:
+    def ask(number: int) -> None:
+        # Two sizes, so that blocks of both come and go.
+        x = row(number, VALUES * (1 + number % 2))
+        assert np.array_equal(caller.infer(model, x), x + 1), number
+
+    for number in range(3):
+        ask(number)
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(ask, range(80)))
+
+
+def test_a_worker_maps_the_arena_of_its_model(server: RunningServer) -> None:
+    caller = Caller(server, tritonclient.http)
+    for _ in range(2):
+        # The first request finds the model, the second its arena.
+        caller.infer("network", row(1))
+    assert workers_with_arenas(server) >= 1
+
+
+def test_what_a_model_keeps_stays_as_it_is(caller: Caller) -> None:
+    caller.infer("changes", row(0))
+    for number in range(20):
+        caller.infer("changes", row(number), "keep")
+        caller.infer("changes", row(-1))
+    kept = caller.infer("changes", row(0), "kept")
+    assert np.array_equal(kept, np.stack([row(number + 1)[0] for number in range(20)]))
+
+
+def test_a_model_that_dies_with_its_input(caller: Caller) -> None:
+    before = caller.infer("several", row(1))
+    with pytest.raises(tritonclient.utils.InferenceServerException):
+        caller.infer("several", row(2), "die")
+
+    def lives() -> bool:
+        try:
+            return bool(np.array_equal(caller.infer("several", row(1)), before))
+        except tritonclient.utils.InferenceServerException:
+            return False
+
+    wait_until(lives, 30, "an answer after the worker has died")
+    for number in range(20):
+        assert caller.infer("several", row(number))[0, 0] == number + 1
+
+
+def test_a_cached_model_that_changes_its_input(caller: Caller) -> None:
+    values = row(5.5 if caller.module is tritonclient.grpc else 7.5)
+    for _ in range(3):
+        assert np.array_equal(caller.infer("cached", values), values + 1)
+
+
+def test_a_step_that_changes_its_input_changes_no_other_steps(server: RunningServer) -> None:
+    with tritonclient.http.InferenceServerClient(server.url) as client:
+        for number in range(5):
+            given = tritonclient.http.InferInput("IN", [1, VALUES], "FP32")
+            given.set_data_from_numpy(row(number))
+            found = client.infer("both", [given])
+            assert (found.as_numpy("FIRST") == number + 1).all()
+            assert (found.as_numpy("SECOND") == 2 * number).all()
+
+
+def test_a_framework_in_a_process(caller: Caller) -> None:
+    def ask(number: int) -> None:
+        assert np.array_equal(caller.infer("network", row(number)), row(2 * number))
+
+    for number in range(3):
+        ask(number)
+    # Alone and in batches.
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(ask, range(40)))
+
+
+def test_numbers_and_strings_in_one_request(server: RunningServer) -> None:
+    strings = np.array([[str(number).encode() * 5 for number in range(VALUES)]], np.object_)
+    with tritonclient.http.InferenceServerClient(server.url) as client:
+        for number in range(4):
+            given = [
+                tritonclient.http.InferInput("X", [1, VALUES], "FP32"),
+                tritonclient.http.InferInput("S", [1, VALUES], "BYTES"),
+            ]
+            given[0].set_data_from_numpy(row(number))
+            given[1].set_data_from_numpy(strings)
+            found = client.infer("two", given)
+            assert np.array_equal(found.as_numpy("Y"), row(2 * number))
+            assert np.array_equal(found.as_numpy("T"), strings)
+
+
+def test_a_trace_shows_what_came(tmp_path: Path) -> None:
+    write_python_model(tmp_path / "models", "changes", CHANGES)
+    file = tmp_path / "trace.json"
+    options = ["--trace-config", f"triton,file={file}"]
+    for setting in ("rate=1", "level=TIMESTAMPS", "level=TENSORS"):
+        options += ["--trace-config", setting]
+    with serving(tmp_path / "log", "--model-repository", tmp_path / "models", *options) as server:
+        caller = Caller(server, tritonclient.http)
+        for number in (4, 5):
+            assert caller.infer("changes", row(number))[0, 0] == number + 1
+    seen = [
+        entry["tensor"]["data"]
+        for entry in json.loads(file.read_text())
+        if entry.get("activity") == "TENSOR_QUEUE_INPUT"
+    ]
+    assert [text.split(",")[0] for text in seen] == ["4.0", "5.0"]
+
+
+def test_an_unloaded_model_leaves_no_arena(tmp_path: Path) -> None:
+    write_python_model(tmp_path / "models", "changes", CHANGES)
+    with serving(
+        tmp_path / "log", "--model-repository", tmp_path / "models", "--model-control-mode=explicit"
+    ) as server:
+        maps = Path(f"/proc/{server.process.pid}/maps")
+        for number in range(3):
+            assert server.post("/v2/repository/models/changes/load", {}).status == 200
+            for module in (tritonclient.http, tritonclient.grpc):
+                for _ in range(2):
+                    assert Caller(server, module).infer("changes", row(number))[0, 0] == number + 1
+            assert maps.read_text().count("memfd:naiad-arena") >= 1
+            assert server.post("/v2/repository/models/changes/unload", {}).status == 200
+        wait_until(lambda: "naiad-arena" not in maps.read_text(), 20, "the server unmaps the arenas")
+        files = [
+            Path(f"/proc/{server.process.pid}/fd/{fd.name}").readlink()
+            for fd in Path(f"/proc/{server.process.pid}/fd").iterdir()
+        ]
+        assert not [file for file in files if "naiad-arena" in str(file)]

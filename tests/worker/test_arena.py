@@ -1,0 +1,220 @@
+"""The arena: blocks that come and go, memory that is given back, and the pools of front ends that use it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from naiad.worker.ipc import frames as p
+from naiad.worker.ipc.arena import Arena
+from naiad.worker.ipc.buffer_pool import KEEP_S
+from naiad.worker.ipc.mmap import mapped
+from naiad.worker.ipc.receive_pools import ReceivePools
+from support.worker_peer import Child, Request, worker_of, write_execute
+
+PAGE = 4096
+BLOCK = 16 * PAGE
+ROOM = 8 * BLOCK
+
+
+@pytest.fixture
+def arena() -> Iterator[Arena]:
+    found = Arena(ROOM)
+    yield found
+    found.close()
+
+
+def pages(arena: Arena) -> int:
+    """How many pages of memory it takes."""
+    descriptor = arena.descriptor()
+    try:
+        return os.fstat(descriptor).st_blocks * 512 // PAGE
+    finally:
+        os.close(descriptor)
+
+
+def allocated(arena: Arena, size: int, value: int = 0) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """A block with that value in every byte."""
+    block = arena.allocate(size)
+    assert block is not None
+    block[:] = value
+    return block
+
+
+def test_another_mapping_sees_what_is_in_a_block(arena: Arena) -> None:
+    allocated(arena, BLOCK)
+    second = allocated(arena, 2 * BLOCK, 2)
+    other = mapped(arena.descriptor(), arena.size)
+    begin, end = arena.offset_of(second[5:]), arena.offset_of(second) + 2 * BLOCK
+    assert begin == arena.offset_of(second) + 5
+    assert (other[begin:end] == 2).all()
+    other[begin] = 3
+    assert second[5] == 3
+    assert arena.offset_of(np.empty(10, np.uint8)) == -1
+
+
+def test_a_block_is_used_again_when_nothing_refers_to_it(arena: Arena) -> None:
+    blocks = [allocated(arena, BLOCK) for _ in range(8)]
+    assert arena.allocate(PAGE) is None
+    assert sorted(map(arena.offset_of, blocks)) == list(range(0, ROOM, BLOCK))
+    view = blocks[3][8:].view(np.float32)
+    del blocks[2:5]
+    # A view of the one in the middle stays: two blocks that do not touch.
+    assert arena.allocate(2 * BLOCK) is None
+    del view
+    assert arena.allocate(3 * BLOCK) is not None
+    del blocks
+    assert arena.allocate(ROOM) is not None
+
+
+def test_memory_of_dropped_blocks_is_given_back(arena: Arena) -> None:
+    blocks = [allocated(arena, BLOCK, 7) for _ in range(2)]
+    assert pages(arena) == 32
+    # In any thread.
+    thread = threading.Thread(target=blocks.pop)
+    thread.start()
+    thread.join()
+    arena.collect()
+    assert pages(arena) == 16
+    assert (blocks[0] == 7).all()
+
+
+def test_blocks_outlive_the_arena(arena: Arena) -> None:
+    block = allocated(arena, BLOCK, 9)
+    arena.close()
+    assert (block == 9).all()
+    assert arena.allocate(BLOCK) is None
+    assert arena.offset_of(block) == -1
+
+
+def test_no_such_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    arena, pools = Arena(ROOM), ReceivePools()
+    assert arena.allocate(BLOCK) is None
+    block = pools.choose(BLOCK, lambda: arena).take(BLOCK)
+    block[:] = 1
+    assert arena.offset_of(block) == -1
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 40)), max_size=60))
+def test_blocks_never_overlap(steps: list[tuple[bool, int]]) -> None:
+    arena, held = Arena(ROOM), []
+    try:
+        for number, (drops, size) in enumerate(steps):
+            if drops and held:
+                held.pop(size % len(held))
+                continue
+            if (block := arena.allocate(size * PAGE)) is not None:
+                block[:] = number
+                held.append((block, number))
+            del block
+        assert all((block == number).all() for block, number in held)
+        held.clear()
+        # All of it is free again, in one piece.
+        assert arena.allocate(ROOM) is not None
+    finally:
+        arena.close()
+
+
+# Pools
+
+
+def test_small_bodies_stay_in_memory_of_the_process(arena: Arena) -> None:
+    pools = ReceivePools()
+    assert pools.choose(p.SEGMENT_BYTES - 1, lambda: arena) is pools.own
+    assert pools.choose(BLOCK, None) is pools.own
+    assert pools.choose(BLOCK, lambda: None) is pools.own
+    assert arena.offset_of(pools.choose(BLOCK, lambda: arena).take(BLOCK)) == 0
+
+
+def test_a_full_arena_is_no_error(arena: Arena) -> None:
+    pool = ReceivePools().choose(BLOCK, lambda: arena)
+    blocks = [pool.take(BLOCK) for _ in range(9)]
+    assert [arena.offset_of(block) >= 0 for block in blocks] == [True] * 8 + [False]
+    del blocks[4]
+    assert arena.offset_of(pool.take(BLOCK)) == 4 * BLOCK
+
+
+def test_a_pool_without_blocks_is_dropped(arena: Arena) -> None:
+    pools = ReceivePools()
+    block = pools.choose(BLOCK, lambda: arena).take(BLOCK)
+    block[:] = 1
+    pools.age(KEEP_S)
+    assert pages(arena) == 16
+    del block
+    for _ in range(2):
+        pools.age(KEEP_S)
+    assert pages(arena) == 0
+    first = pools.choose(BLOCK, lambda: arena)
+    assert first is pools.choose(BLOCK, lambda: arena)
+
+
+# In a worker
+
+CHANGES = """
+answers = []
+for r in requests:
+    x = r.inputs()[0].as_numpy()
+    x += 1
+    if r.request_id() == "keep":
+        self.kept = x
+    elif r.request_id() == "drop":
+        self.kept = None
+    answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", x[:3])]))
+return answers
+"""
+
+
+def lend(child: Child, batch: int, arena: Arena, *lent: tuple[int, int, int, str]) -> None:
+    """Hand a batch over with inputs in the arena: number, offset, size and id of each request."""
+    parts = [p.COUNT.pack(len(lent), 0)]
+    for index, (number, offset, size, request_id) in enumerate(lent):
+        form = child.form({"inputs": [["IN", "FP32", [size // 4]]], "outputs": []})
+        parts.append(p.REQUEST.pack(index + 1, form, len(request_id), 0))
+        parts += [p.PLACE.pack(p.LENT + number, 0, offset, size), request_id.encode()]
+    child.send(p.EXECUTE, batch, b"".join(parts))
+
+
+def test_tensors_are_used_in_place_and_released_one_by_one(tmp_path: Path, arena: Arena) -> None:
+    values = allocated(arena, 2 * BLOCK).view(np.float32)
+    values[:] = np.arange(values.size)
+    half = values.size // 2
+    with worker_of(write_execute(tmp_path, CHANGES)) as child:
+        descriptor = arena.descriptor()
+        child.send(p.ARENA, 0, arena.size.to_bytes(8, "little"), [descriptor])
+        os.close(descriptor)
+        # Two tensors of one block: each is released when nothing refers to it.
+        lend(child, 1, arena, (0, 0, BLOCK, "keep"), (1, BLOCK, BLOCK, ""))
+        first, second = child.responses(child.expect(p.RESPONSES))
+        assert first.outputs["OUT"].tolist() == [1, 2, 3]
+        assert second.outputs["OUT"].tolist() == [half + 1, half + 2, half + 3]
+        assert values[:2].tolist() == [1, 2] and values[half] == half + 1
+        assert child.released == [p.LENT + 1]
+        # The same place under another number, while the first is kept.
+        lend(child, 2, arena, (7, BLOCK, BLOCK, "drop"))
+        assert child.responses(child.expect(p.RESPONSES))[0].outputs["OUT"][0] == half + 2
+        assert sorted(child.released) == [p.LENT, p.LENT + 1, p.LENT + 7]
+
+
+def test_a_batch_that_need_not_run_releases_what_it_was_lent(tmp_path: Path, arena: Arena) -> None:
+    allocated(arena, BLOCK)
+    gate = tmp_path / "gate"
+    body = f"while not os.path.exists({str(gate)!r}):\n    time.sleep(0.01)\n" + CHANGES
+    with worker_of(write_execute(tmp_path, body)) as child:
+        descriptor = arena.descriptor()
+        child.send(p.ARENA, 0, arena.size.to_bytes(8, "little"), [descriptor])
+        os.close(descriptor)
+        child.execute(1, [Request({"IN": np.zeros(3, np.float32)})])
+        lend(child, 2, arena, (4, 0, BLOCK, ""))
+        child.send(p.SKIP, 2)
+        gate.touch()
+        child.expect(p.RESPONSES)
+        child.run([Request({"IN": np.zeros(3, np.float32)})], batch=3)
+        assert child.released == [p.LENT + 4]
