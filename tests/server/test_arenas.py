@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import tritonclient.http
 import tritonclient.utils
 
 from naiad.testing import RunningServer, serving, wait_until
+from support.front_processes import FRONTS, processes, served
 from support.python_models import write_python_model
 from support.served_ensembles import step, write_ensemble
 from support.served_models import write_model
@@ -35,6 +37,9 @@ class TritonPythonModel:
         x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
         if request.request_id() == "die":
             os._exit(3)
+        if request.request_id() == "maps":
+            with open("/proc/self/maps") as file:
+                return np.array([[file.read().count("naiad-arena")]], np.float32)
         if request.request_id() == "kept":
             found, self.kept = np.stack([kept[0] for kept in self.kept]), []
             return found
@@ -75,8 +80,8 @@ class Caller:
         return found
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+@pytest.fixture(scope="module", params=[(), FRONTS], ids=["one process", "front ends"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("arenas")
     models = folder / "models"
     cached = "max_batch_size: 8 response_cache { enable: true }"
@@ -103,7 +108,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         inputs={"IN": "TYPE_FP32 -1"},
         outputs={"FIRST": "TYPE_FP32 -1", "SECOND": "TYPE_FP32 -1"},
     )
-    options = "--cache-config", "local,size=67108864"
+    options = "--cache-config", "local,size=67108864", *request.param
     with serving(folder / "log", "--model-repository", models, *options) as running:
         yield running
 
@@ -117,10 +122,29 @@ def row(value: float, values: int = VALUES) -> Array:
     return np.full((1, values), value, np.float32)
 
 
-def workers_with_arenas(server: RunningServer) -> int:
-    """How many processes of models map one."""
-    children = psutil.Process(server.process.pid).children(recursive=True)
-    return sum("memfd:naiad-arena" in Path(f"/proc/{child.pid}/maps").read_text() for child in children)
+def arenas_of(server: RunningServer) -> int:
+    """How many arenas the worker of the model ``changes`` maps. No such small input lies in one."""
+    return int(Caller(server, tritonclient.http).infer("changes", row(0, 1), "maps")[0, 0])
+
+
+def tree(server: RunningServer) -> list[psutil.Process]:
+    """All processes of a server."""
+    main = psutil.Process(server.process.pid)
+    return [main, *main.children(recursive=True)]
+
+
+def are_without_arenas(processes: list[psutil.Process]) -> bool:
+    """Whether none of them maps one, or has its descriptor."""
+    for process in processes:
+        folder = Path(f"/proc/{process.pid}")
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if "naiad-arena" in (folder / "maps").read_text():
+                return False
+            for descriptor in (folder / "fd").iterdir():
+                with suppress(FileNotFoundError):
+                    if "naiad-arena" in str(descriptor.readlink()):
+                        return False
+    return True
 
 
 @pytest.mark.parametrize("model", ["changes", "several"])
@@ -136,12 +160,13 @@ def test_a_worker_gets_each_input_as_it_came(caller: Caller, model: str) -> None
         list(threads.map(ask, range(80)))
 
 
-def test_a_worker_maps_the_arena_of_its_model(server: RunningServer) -> None:
-    caller = Caller(server, tritonclient.http)
-    for _ in range(2):
-        # The first request finds the model, the second its arena.
-        caller.infer("network", row(1))
-    assert workers_with_arenas(server) >= 1
+def test_a_worker_maps_the_arenas_of_its_model_alone(caller: Caller, server: RunningServer) -> None:
+    for model in ("changes", "several", "network"):
+        # Of each process that listens the first request over HTTP finds the model, and the next one its arena.
+        for _ in range(20):
+            caller.infer(model, row(1))
+    listening = len(processes(server)["front"]) or 1
+    assert 1 <= arenas_of(server) <= listening
 
 
 def test_what_a_model_keeps_stays_as_it_is(caller: Caller) -> None:
@@ -229,22 +254,43 @@ def test_a_trace_shows_what_came(tmp_path: Path) -> None:
     assert [text.split(",")[0] for text in seen] == ["4.0", "5.0"]
 
 
-def test_an_unloaded_model_leaves_no_arena(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), FRONTS], ids=["one process", "front ends"])
+def test_an_unloaded_model_leaves_no_arena(tmp_path: Path, options: tuple[object, ...]) -> None:
     write_python_model(tmp_path / "models", "changes", CHANGES)
-    with serving(
-        tmp_path / "log", "--model-repository", tmp_path / "models", "--model-control-mode=explicit"
-    ) as server:
-        maps = Path(f"/proc/{server.process.pid}/maps")
+    explicit = "--model-control-mode=explicit", "--load-model=changes"
+    with serving(tmp_path / "log", "--model-repository", tmp_path / "models", *explicit, *options) as server:
         for number in range(3):
-            assert server.post("/v2/repository/models/changes/load", {}).status == 200
             for module in (tritonclient.http, tritonclient.grpc):
-                for _ in range(2):
+                for _ in range(6):
                     assert Caller(server, module).infer("changes", row(number))[0, 0] == number + 1
-            assert maps.read_text().count("memfd:naiad-arena") >= 1
+            assert not are_without_arenas(tree(server))
             assert server.post("/v2/repository/models/changes/unload", {}).status == 200
-        wait_until(lambda: "naiad-arena" not in maps.read_text(), 20, "the server unmaps the arenas")
-        files = [
-            Path(f"/proc/{server.process.pid}/fd/{fd.name}").readlink()
-            for fd in Path(f"/proc/{server.process.pid}/fd").iterdir()
-        ]
-        assert not [file for file in files if "naiad-arena" in str(file)]
+            if number < 2:
+                assert server.post("/v2/repository/models/changes/load", {}).status == 200
+        wait_until(lambda: are_without_arenas(tree(server)), 20, "all processes unmap the arenas")
+
+
+def test_a_front_end_that_dies_leaves_no_arena(tmp_path: Path) -> None:
+    write_python_model(tmp_path / "models", "changes", CHANGES)
+    with served(tmp_path / "models", tmp_path / "log") as server:
+        callers = Caller(server, tritonclient.http), Caller(server, tritonclient.grpc)
+        for number in range(20):
+            for caller in callers:
+                assert caller.infer("changes", row(number))[0, 0] == number + 1
+        assert arenas_of(server) == 2
+        found = processes(server)
+        for front in found["front"]:
+            front.kill()
+            front.wait()
+
+        def has_dropped_them() -> bool:
+            try:
+                return arenas_of(server) == 0
+            except (OSError, tritonclient.utils.InferenceServerException):
+                return False
+
+        wait_until(has_dropped_them, 20, "the worker unmaps the arenas of front ends that are gone")
+        assert are_without_arenas(tree(server))
+        for number in range(10):
+            for caller in callers:
+                assert caller.infer("changes", row(number))[0, 0] == number + 1

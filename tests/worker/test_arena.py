@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,11 +35,27 @@ def arena() -> Iterator[Arena]:
 
 def pages(arena: Arena) -> int:
     """How many pages of memory it takes."""
-    descriptor = arena.descriptor()
-    try:
+    with descriptor_of(arena) as descriptor:
         return os.fstat(descriptor).st_blocks * 512 // PAGE
+
+
+@contextmanager
+def descriptor_of(arena: Arena) -> Iterator[int]:
+    """A descriptor of its memory, which has a block in it."""
+    block = arena.allocate(PAGE)
+    found = None if block is None else arena.find(block)
+    assert found is not None
+    descriptor = found[0].descriptor()
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def offset_of(arena: Arena, array: np.ndarray[tuple[int, ...], np.dtype[Any]]) -> int:
+    """Where an array lies in it; -1 for elsewhere."""
+    found = arena.find(array)
+    return -1 if found is None else found[1]
 
 
 def allocated(arena: Arena, size: int, value: int = 0) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
@@ -51,19 +69,20 @@ def allocated(arena: Arena, size: int, value: int = 0) -> np.ndarray[tuple[int, 
 def test_another_mapping_sees_what_is_in_a_block(arena: Arena) -> None:
     allocated(arena, BLOCK)
     second = allocated(arena, 2 * BLOCK, 2)
-    other = mapped(arena.descriptor(), arena.size)
-    begin, end = arena.offset_of(second[5:]), arena.offset_of(second) + 2 * BLOCK
-    assert begin == arena.offset_of(second) + 5
+    with descriptor_of(arena) as descriptor:
+        other = mapped(descriptor, arena.size)
+    begin, end = offset_of(arena, second[5:]), offset_of(arena, second) + 2 * BLOCK
+    assert begin == offset_of(arena, second) + 5
     assert (other[begin:end] == 2).all()
     other[begin] = 3
     assert second[5] == 3
-    assert arena.offset_of(np.empty(10, np.uint8)) == -1
+    assert offset_of(arena, np.empty(10, np.uint8)) == -1
 
 
 def test_a_block_is_used_again_when_nothing_refers_to_it(arena: Arena) -> None:
     blocks = [allocated(arena, BLOCK) for _ in range(8)]
     assert arena.allocate(PAGE) is None
-    assert sorted(map(arena.offset_of, blocks)) == list(range(0, ROOM, BLOCK))
+    assert sorted([offset_of(arena, block) for block in blocks]) == list(range(0, ROOM, BLOCK))
     view = blocks[3][8:].view(np.float32)
     del blocks[2:5]
     # A view of the one in the middle stays: two blocks that do not touch.
@@ -91,7 +110,7 @@ def test_blocks_outlive_the_arena(arena: Arena) -> None:
     arena.close()
     assert (block == 9).all()
     assert arena.allocate(BLOCK) is None
-    assert arena.offset_of(block) == -1
+    assert offset_of(arena, block) == -1
 
 
 def test_no_such_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +119,7 @@ def test_no_such_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert arena.allocate(BLOCK) is None
     block = pools.choose(BLOCK, lambda: arena).take(BLOCK)
     block[:] = 1
-    assert arena.offset_of(block) == -1
+    assert offset_of(arena, block) == -1
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 40)), max_size=60))
@@ -131,15 +150,15 @@ def test_small_bodies_stay_in_memory_of_the_process(arena: Arena) -> None:
     assert pools.choose(p.SEGMENT_BYTES - 1, lambda: arena) is pools.own
     assert pools.choose(BLOCK, None) is pools.own
     assert pools.choose(BLOCK, lambda: None) is pools.own
-    assert arena.offset_of(pools.choose(BLOCK, lambda: arena).take(BLOCK)) == 0
+    assert offset_of(arena, pools.choose(BLOCK, lambda: arena).take(BLOCK)) == 0
 
 
 def test_a_full_arena_is_no_error(arena: Arena) -> None:
     pool = ReceivePools().choose(BLOCK, lambda: arena)
     blocks = [pool.take(BLOCK) for _ in range(9)]
-    assert [arena.offset_of(block) >= 0 for block in blocks] == [True] * 8 + [False]
+    assert [offset_of(arena, block) >= 0 for block in blocks] == [True] * 8 + [False]
     del blocks[4]
-    assert arena.offset_of(pool.take(BLOCK)) == 4 * BLOCK
+    assert offset_of(arena, pool.take(BLOCK)) == 4 * BLOCK
 
 
 def test_a_pool_without_blocks_is_dropped(arena: Arena) -> None:
@@ -172,13 +191,22 @@ return answers
 """
 
 
+ARENA = 3
+"""The number of the arena."""
+
+
+def introduce(child: Child, arena: Arena) -> None:
+    with descriptor_of(arena) as descriptor:
+        child.send(p.ARENA, ARENA, arena.size.to_bytes(8, "little"), [descriptor])
+
+
 def lend(child: Child, batch: int, arena: Arena, *lent: tuple[int, int, int, str]) -> None:
     """Hand a batch over with inputs in the arena: number, offset, size and id of each request."""
     parts = [p.COUNT.pack(len(lent), 0)]
     for index, (number, offset, size, request_id) in enumerate(lent):
         form = child.form({"inputs": [["IN", "FP32", [size // 4]]], "outputs": []})
         parts.append(p.REQUEST.pack(index + 1, form, len(request_id), 0))
-        parts += [p.PLACE.pack(p.LENT + number, 0, offset, size), request_id.encode()]
+        parts += [p.PLACE.pack(p.LENT + number, 0, ARENA << p.ARENA_SHIFT | offset, size), request_id.encode()]
     child.send(p.EXECUTE, batch, b"".join(parts))
 
 
@@ -187,9 +215,7 @@ def test_tensors_are_used_in_place_and_released_one_by_one(tmp_path: Path, arena
     values[:] = np.arange(values.size)
     half = values.size // 2
     with worker_of(write_execute(tmp_path, CHANGES)) as child:
-        descriptor = arena.descriptor()
-        child.send(p.ARENA, 0, arena.size.to_bytes(8, "little"), [descriptor])
-        os.close(descriptor)
+        introduce(child, arena)
         # Two tensors of one block: each is released when nothing refers to it.
         lend(child, 1, arena, (0, 0, BLOCK, "keep"), (1, BLOCK, BLOCK, ""))
         first, second = child.responses(child.expect(p.RESPONSES))
@@ -208,9 +234,7 @@ def test_a_batch_that_need_not_run_releases_what_it_was_lent(tmp_path: Path, are
     gate = tmp_path / "gate"
     body = f"while not os.path.exists({str(gate)!r}):\n    time.sleep(0.01)\n" + CHANGES
     with worker_of(write_execute(tmp_path, body)) as child:
-        descriptor = arena.descriptor()
-        child.send(p.ARENA, 0, arena.size.to_bytes(8, "little"), [descriptor])
-        os.close(descriptor)
+        introduce(child, arena)
         child.execute(1, [Request({"IN": np.zeros(3, np.float32)})])
         lend(child, 2, arena, (4, 0, BLOCK, ""))
         child.send(p.SKIP, 2)

@@ -112,6 +112,7 @@ class WorkerSession:
             self._sender.send(frame(DROP_SEGMENT, number))
         dropped: list[OutgoingFrame] = []
         self.writer.regions.drop(dropped)
+        self.writer.drop_arenas(dropped)
         self._sender.send_all(dropped)
         for what, due in (("memory", notice), ("segments", no_segments)):
             if (text := due.take()) and is_first(what):

@@ -94,6 +94,7 @@ class FrontApplication:
             handler = HttpInferHandler(self._services, match["model"], match["version"])
             if len(head.target) <= _MAX_TARGET:
                 self._handlers[head.target] = handler
+        head.find_arena = handler.arena
         return self._or_hand_over(self._coding.around(handler, head))
 
     def _or_hand_over(self, inner: Handler) -> Handler:

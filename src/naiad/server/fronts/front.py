@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -275,11 +276,13 @@ class FrontProcess:
         from naiad.frontends.grpc.rpc.call import Unary
         from naiad.frontends.grpc.v2.infer import GrpcInferHandler
         from naiad.frontends.grpc.v2.infer_reader import RequestDecoder
+        from naiad.frontends.grpc.v2.message_arena import find_arena
 
         decoder = RequestDecoder(self._engine, serves_decoupled=False)
         inner = GrpcInferHandler(decoder, self._engine.regions)
         handle = FrontInfer(self._engine, inner, self._grpc, self._gates.grpc)
-        return Unary(handle, compressed=True, check_room=self._budget.check)
+        find = partial(find_arena, self._engine)
+        return Unary(handle, compressed=True, check_room=self._budget.check, find_arena=find)
 
     def _take_drain(self, timeout_s: float) -> None:
         self._stop_timeout_s = timeout_s

@@ -9,6 +9,7 @@ from naiad.errors import InternalError
 from naiad.execution.model.interface import ServingModel
 from naiad.request import InferRequest
 from naiad.scheduling.admission import RequestBudget
+from naiad.worker.ipc.arena import Arena
 
 NO_REGIONS: Final = 1 << 62
 """No input is as large: requests with regions of clients go to the engine as they are."""
@@ -32,11 +33,13 @@ class FrontModel:
     Args:
         number: under which the engine knows the model, its name and the version that callers ask for.
         version: the version that serves.
+
+    Attributes:
+        arena: where its large inputs are received; the engine's process maps it.
     """
 
     problem = ""
     regions_from = NO_REGIONS
-    arena = None
     device = None
     groups = None
     may_write_inputs = False
@@ -46,7 +49,13 @@ class FrontModel:
         self.name = spec.name
         self.spec = spec
         self.version = version
+        self.arena: Arena | None = Arena()
         self._submitter = submitter
+
+    def close(self) -> None:
+        """Receive no more inputs in its arena: the model is gone."""
+        if self.arena is not None:
+            self.arena.close()
 
     @property
     def budget(self) -> RequestBudget:

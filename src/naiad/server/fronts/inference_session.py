@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from naiad.lifecycle.memory.load_on_demand import Waiting
     from naiad.server.fronts.link import Handlers, Link, Place
     from naiad.server.fronts.model_table import Announced, ModelTable
+    from naiad.worker.ipc.arena_memory import ArenaMemory
 
 logger = logging.getLogger("naiad")
 
@@ -61,6 +62,7 @@ class InferenceSession:
     def connect(self, link: Link) -> None:
         """Respond over ``link``. Called before the first request."""
         self._link = link
+        link.on_arena = self._take_arena
         self._outputs = LayoutSender(link, OUTPUTS)
 
     def handlers(self) -> Handlers:
@@ -80,6 +82,13 @@ class InferenceSession:
         self._forget()
 
     # Messages of the front end
+
+    def _take_arena(self, memory: ArenaMemory, model: int) -> None:
+        """Let the workers of a model use the inputs that the front end receives for it."""
+        known = self._table.get(model)
+        arena = None if known is None else known.model.arena
+        if arena is not None:
+            arena.adopt(memory)
 
     def _take_options(self, number: int, fields: tuple[Any, ...]) -> None:
         self._options[number] = RequestOptions(*fields)

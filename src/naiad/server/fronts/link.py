@@ -14,14 +14,18 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from naiad.eventloop.end_of_turn import end_of_turn_queue
 from naiad.execution.worker.channel import WorkerChannel
-from naiad.server.fronts.messages import DROP, RELEASE, WITH_ROWS
-from naiad.worker.ipc.frames import FRAME
+from naiad.server.fronts.messages import DROP, DROP_ARENAS, RELEASE, WITH_ROWS
+from naiad.worker.ipc.arena import Arena
+from naiad.worker.ipc.arena_memory import ArenaMemory
+from naiad.worker.ipc.frames import FRAME, LENT
+from naiad.worker.ipc.lent_tensors import LentTensors
 from naiad.worker.ipc.segments import KEEP_FREE_S, SegmentPool, ServerSegments
 
 logger = logging.getLogger("naiad")
@@ -29,15 +33,28 @@ logger = logging.getLogger("naiad")
 TURN: Final = 1
 SEGMENT: Final = 2
 DESCRIPTOR: Final = 3
-_KINDS: Final = frozenset((TURN, SEGMENT, DESCRIPTOR))
+ARENA: Final = 4
+_KINDS: Final = frozenset((TURN, SEGMENT, DESCRIPTOR, ARENA))
 _SIZE: Final = struct.Struct("<Q")
+_ARENA: Final = struct.Struct("<QQ")
 SEGMENT_BYTES: Final = 1 << 16
 """Bytes from which on a tensor or a body travels in shared memory."""
 
 Message = tuple[Any, ...]
-Place = bytes | tuple[int, int]
+Place = bytes | tuple[int, int] | tuple[int, int, int]
+"""Bytes, or a segment's number and how many bytes lie in it; or number, size and offset of what was lent."""
 Raw = bytes | bytearray | memoryview
 Handlers = dict[int, Callable[..., object]]
+
+
+class Lender(Protocol):
+    """A model with an arena, and its number on the other side."""
+
+    number: int
+
+    @property
+    def arena(self) -> Arena | None:
+        """Where its large inputs are received."""
 
 
 class Link:
@@ -51,6 +68,7 @@ class Link:
 
     Attributes:
         on_descriptor: called with each descriptor that the other side gives, which it closes.
+        on_arena: called with each arena of the other side, and the number of its model.
     """
 
     def __init__(
@@ -65,16 +83,24 @@ class Link:
         self._connection = connection
         self._loop = loop
         self._end_of_turn = end_of_turn_queue(loop)
-        self._handlers = {**handlers, RELEASE: self._take_release, DROP: self._take_drop}
+        self._handlers = {
+            **handlers,
+            RELEASE: self._take_release,
+            DROP: self._take_drop,
+            DROP_ARENAS: self._take_drop_arenas,
+        }
         self._on_lost = lost
         self._due: list[Message] = []
         self._groups: dict[Message, list[Message]] = {}
         self._arrived: list[Message] = []
         self._own = SegmentPool()
         self._theirs = ServerSegments(self._released)
+        self._lent = LentTensors()
+        self._arenas: dict[int, ArenaMemory] = {}
         self._trim_timer: asyncio.TimerHandle | None = None
         self.is_open = True
         self.on_descriptor: Callable[[int], object] = os.close
+        self.on_arena: Callable[[ArenaMemory, int], object] = lambda memory, model: None
         self._channel = WorkerChannel(name, connection, loop, self._take_frame, self._lost, _KINDS)
         self._channel.on_read = self._take_arrived
 
@@ -115,12 +141,31 @@ class Link:
             return b"".join(parts)
         return self._in_segment(parts, size)
 
-    def place_array(self, array: np.ndarray[Any, Any]) -> Place:
-        """The same for the elements of an array, which need not lie one behind the other."""
+    def place_array(self, array: np.ndarray[Any, Any], lender: Lender | None = None) -> Place:
+        """The same for the elements of an array, which need not lie one behind the other.
+
+        ``lender``: in whose arena they may stay.
+        """
         size = array.nbytes
         if size < SEGMENT_BYTES:
             return array.tobytes()
-        return self._in_segment([np.ascontiguousarray(array)], size)
+        whole = np.ascontiguousarray(array)
+        lent = None if lender is None else self._lend(_flat(whole), lender)
+        return self._in_segment([whole], size) if lent is None else lent
+
+    def _lend(self, data: np.ndarray[Any, Any], lender: Lender) -> Place | None:
+        if lender.arena is None or not self.is_open:
+            return None
+        lent = self._lent.lend(data, lender.arena, partial(self._introduce, lender.number))
+        return None if lent is None else (lent[0], data.size, lent[1])
+
+    def _introduce(self, model: int, number: int, descriptor: int, size: int) -> None:
+        self._channel.send(FRAME.pack(ARENA, _ARENA.size, number) + _ARENA.pack(size, model), descriptor)
+
+    def drop_arenas(self) -> None:
+        """Tell the other side of arenas that were closed."""
+        if numbers := self._lent.forget_closed():
+            self.post((DROP_ARENAS, numbers))
 
     def _in_segment(self, parts: Sequence[Any], size: int) -> Place:
         if not self.is_open:
@@ -158,12 +203,15 @@ class Link:
         """The bytes at a place of the other side. A segment is free again when the last view of it is gone."""
         if type(place) is bytes:
             return place
-        number, size = place
-        return self._theirs.open(int(number), 0, int(size)).data
+        number, size, *offset = place
+        return self._theirs.open(int(number), int(offset[0]) if offset else 0, int(size)).data
 
     def _take_frame(self, kind: int, number: int, payload: bytearray) -> None:
         if kind == SEGMENT:
             self._theirs.add(number, self._channel.take_descriptor(), _SIZE.unpack(payload)[0])
+            return
+        if kind == ARENA:
+            self._take_arena(number, *_ARENA.unpack(payload))
             return
         if kind == DESCRIPTOR:
             self.on_descriptor(self._channel.take_descriptor())
@@ -183,8 +231,22 @@ class Link:
                 # The other messages belong to other requests.
                 logger.exception("%s sent a message that could not be handled", self._name)
 
+    def _take_arena(self, number: int, size: int, model: int) -> None:
+        memory = self._arenas[number] = ArenaMemory(self._channel.take_descriptor(), size)
+        if memory.bytes is not None:
+            self._theirs.add_arena(number, memory.bytes)
+        self.on_arena(memory, model)
+
+    def _take_drop_arenas(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._theirs.drop_arena(number)
+            self._arenas.pop(number).close()
+
     def _take_release(self, numbers: Sequence[int]) -> None:
-        self._own.release(numbers)
+        self._own.release([number for number in numbers if number < LENT])
+        for number in numbers:
+            if number >= LENT:
+                self._lent.release(number)
 
     def _take_drop(self, numbers: Sequence[int]) -> None:
         for number in numbers:
@@ -214,6 +276,9 @@ class Link:
         self._connection.close()
         self._own.close()
         self._theirs.close()
+        for memory in self._arenas.values():
+            memory.close()
+        self._arenas.clear()
 
 
 def _joined(messages: list[Message]) -> list[Message]:

@@ -93,9 +93,10 @@ COUNTS: Final = 29
 DRAIN: Final = 30
 DRAINED: Final = 31
 # Segments of shared memory: RELEASE names those of the other side that are free again, DROP those of this side that
-# are gone.
+# are gone, DROP_ARENAS arenas of this side that are gone.
 RELEASE: Final = 32
 DROP: Final = 33
+DROP_ARENAS: Final = 45
 RESPONSE_OF: Final = 34
 RESPONSES: Final = 37
 # LOADED: the engine has tried to load every model of its start.

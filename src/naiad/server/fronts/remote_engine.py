@@ -164,7 +164,7 @@ class RemoteEngine:
         number = self._options.get(options)
         if number is None:
             number = self._send_options(link, options)
-        layout, places = self._inputs.send(request.inputs)
+        layout, places = self._inputs.send(request.inputs, model)
         mark = id(request)
         head = INFER, model.number, number, layout, request.carrier
         row = mark, request.id, request.received_ns, request.queued_ns, size, places
@@ -236,9 +236,10 @@ class RemoteEngine:
             self._respond(request, {}, UnavailableError(ENGINE_LOST))
         for model in gone.values():
             self.forget(model)
+            model.close()
 
     def _take_models(self, gone: list[int], fresh: bytes, generation: int) -> None:
-        dropped: list[ServingModel] = []
+        dropped: list[FrontModel] = []
         for number in gone:
             key = self._by_number.pop(number, None)
             if key is not None and self._models[key].number == number:
@@ -254,6 +255,9 @@ class RemoteEngine:
         self.replicas.name(dict(self._replica_numbers), generation)
         for model in dropped:
             self.forget(model)
+            model.close()
+        if dropped and self._link is not None:
+            self._link.drop_arenas()
 
     def forget(self, model: ServingModel) -> None:
         """Have every follower forget a model that is gone."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from naiad.errors import InternalError
 from naiad.request import Array
-from naiad.server.fronts.link import SEGMENT_BYTES, Link, Place
+from naiad.server.fronts.link import SEGMENT_BYTES, Lender, Link, Place
 from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import BY_NUMPY, BY_WIRE, BYTES, DataType
 from naiad.tensor.packed_bytes import PackedStrings, as_strings, serialised, stays_packed
@@ -56,8 +56,8 @@ class LayoutSender:
         self._numbers.clear()
         self.is_full = False
 
-    def send(self, arrays: Mapping[str, Array]) -> tuple[int, list[Place]]:
-        """The number of the layout of ``arrays``, and their places.
+    def send(self, arrays: Mapping[str, Array], lender: Lender | None = None) -> tuple[int, list[Place]]:
+        """The number of the layout of ``arrays``, and their places; ``lender`` as for ``Link.place_array``.
 
         Raises:
             InternalError: an array has a dtype that is no datatype of the protocol.
@@ -75,7 +75,7 @@ class LayoutSender:
             number = self._send_layout(key)
         link = self._link
         return number, [
-            link.place(serialised(array)) if array.dtype is _OBJECTS else link.place_array(array)
+            link.place(serialised(array)) if array.dtype is _OBJECTS else link.place_array(array, lender)
             for array in arrays.values()
         ]
 

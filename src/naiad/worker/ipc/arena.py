@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .mmap import discard, mapped
+from .arena_memory import ArenaMemory
+from .mmap import discard
 from .types import Array
 
 ARENA_BYTES = 1 << 28
@@ -29,9 +30,8 @@ class Arena:
 
     def __init__(self, size: int = ARENA_BYTES) -> None:
         self.size = size
-        self._descriptor = -1
-        self._memory: Array | None = None
-        self._address = 0
+        self._memory: ArenaMemory | None = None
+        self._adopted: list[ArenaMemory] = []
         self._is_over = False
         # Beginnings and ends, in their order, and never two that touch.
         self._free = [(0, size)]
@@ -44,34 +44,41 @@ class Arena:
         It is free again when nothing refers to it any more.
         """
         memory = self._map() if self._memory is None else self._memory
-        if memory is None:
+        if memory is None or memory.bytes is None:
             return None
         self.collect()
         begin = self._take_room(size)
         if begin < 0:
             return None
         # A memoryview in between: numpy would otherwise let arrays refer to all of the memory instead of this block.
-        block = np.frombuffer(memory.data[begin : begin + size], np.uint8)
+        block = np.frombuffer(memory.bytes.data[begin : begin + size], np.uint8)
         # Through the queue alone: the callback must not hold the arena.
         dropped = partial(_note, self._dropped, (begin, begin + size))
         self._blocks[begin] = weakref.ref(block, dropped)
         return block
 
-    def offset_of(self, array: Array) -> int:
-        """Where ``array`` begins, in bytes from the beginning of the arena; -1 if it lies elsewhere."""
-        if self._memory is None:
-            return -1
-        offset: int = array.__array_interface__["data"][0] - self._address
-        return offset if 0 <= offset < self.size else -1
+    def adopt(self, memory: ArenaMemory) -> None:
+        """Let workers use what lies in the memory of another process's arena for the same model, until it is closed."""
+        self._adopted = [adopted for adopted in self._adopted if adopted.bytes is not None]
+        self._adopted.append(memory)
+
+    def find(self, array: Array) -> tuple[ArenaMemory, int] | None:
+        """The memory in which ``array`` lies, and where, in bytes from its beginning; None if it lies elsewhere."""
+        if self._memory is not None and (offset := self._memory.offset_of(array)) >= 0:
+            return self._memory, offset
+        for memory in self._adopted:
+            if (offset := memory.offset_of(array)) >= 0:
+                return memory, offset
+        return None
 
     def collect(self) -> None:
         """Make blocks that were dropped free to be allocated, and give their memory back to the system."""
+        memory = None if self._memory is None else self._memory.bytes
         while self._dropped:
             begin, end = self._dropped.popleft()
             del self._blocks[begin]
-            if self._memory is None:
-                continue
-            discard(self._memory[begin:end])
+            if memory is not None:
+                discard(memory[begin:end])
             insort(self._free, (begin, end))
             self._free = _joined(self._free)
 
@@ -80,21 +87,12 @@ class Arena:
         """Whether no block is in use, as of the last ``collect``."""
         return not self._blocks
 
-    def descriptor(self) -> int:
-        """A descriptor of the memory for a worker; the caller closes it.
-
-        Raises:
-            OSError: there is none.
-        """
-        return os.dup(self._descriptor)
-
     def close(self) -> None:
-        """Allocate nothing any more. Blocks stay as long as they are used."""
+        """Allocate and find nothing any more. Blocks stay as long as they are used."""
         self._is_over = True
-        self._memory = None
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._adopted.clear()
+        if self._memory is not None:
+            self._memory.close()
 
     def _take_room(self, size: int) -> int:
         """The beginning of ``size`` bytes that are free no more; -1 if no free range is as large."""
@@ -105,18 +103,16 @@ class Arena:
                 return begin
         return -1
 
-    def _map(self) -> Array | None:
+    def _map(self) -> ArenaMemory | None:
         if self._is_over:
             return None
         try:
             # No file in place of it where there is no such memory: the space of a file would have to be reserved.
-            self._descriptor = os.memfd_create("naiad-arena")
-            os.ftruncate(self._descriptor, self.size)
-            self._memory = mapped(self._descriptor, self.size)
+            descriptor = os.memfd_create("naiad-arena")
+            os.ftruncate(descriptor, self.size)
+            self._memory = ArenaMemory(descriptor, self.size)
         except (AttributeError, OSError):
             self.close()
-            return None
-        self._address = self._memory.__array_interface__["data"][0]
         return self._memory
 
 

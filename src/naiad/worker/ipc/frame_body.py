@@ -70,10 +70,10 @@ class FrameBody:
             self._data.append(PADDING[gap])
         self._data_bytes += size + gap
 
-    def add_lent(self, number: int, place: bytes) -> None:
-        """Add a tensor that stays where it is, in the arena."""
+    def add_lent(self, number: int, offset: int, size: int) -> None:
+        """Add a tensor that stays where it is, in an arena."""
         self.taken.append(number)
-        self.heads.append(place)
+        self.heads.append(PLACE.pack(number, 0, offset, size))
 
     def add_joined(self, parts: Sequence[Any], size: int) -> None:
         """Add one tensor of ``size`` bytes that consists of ``parts`` one after the other.

@@ -28,9 +28,10 @@ introduces it (SCM_RIGHTS on the first byte of that frame). Each side numbers it
 alone puts tensors there, and reuses them when the other side has released them. A segment holds one tensor at
 a time. ``DROP_SEGMENT`` tells the other side to unmap one for good. A process that dies leaves nothing behind.
 
-**The arena.** Large tensors that the server received into its arena are not copied to a segment: their place has a
-number of ``LENT`` or more, which the server chooses, and an offset in the arena. ``ARENA`` introduces the arena, of
-which a worker has one at most. The number is released like that of a segment.
+**Arenas.** Large tensors that were received into an arena of the model are not copied to a segment: their place has a
+number of ``LENT`` or more, which the server chooses, and an offset in the arena, with the arena's number above
+``ARENA_SHIFT``. ``ARENA`` introduces an arena, and ``DROP_ARENA`` tells the worker to unmap it for good. The number of
+a tensor is released like that of a segment.
 
 **Regions.** A region is shared memory of a client: a file that the server has open, whose descriptor comes with the
 ``REGION`` frame (as that of a segment). ``DROP_REGION`` tells the worker to close it; no request uses it any more. A
@@ -103,6 +104,7 @@ STEP = struct.Struct("<QII")
 NUMBERS = struct.Struct("<I")
 
 LENT = 1 << 31
+ARENA_SHIFT = 40
 IN_REGION = 1
 COLUMN_STEPS = 1
 COLUMN_PLACES = 2
@@ -150,7 +152,9 @@ RESUME = 14
 SKIP = 15
 """number: a batch that need not run, unless it has begun; its responses count for nothing, and need not come."""
 ARENA = 16
-"""Payload: u64 bytes of the arena. The descriptor comes along."""
+"""number: the arena. Payload: u64 bytes. The descriptor comes along."""
+DROP_ARENA = 17
+"""number: the arena."""
 
 # From the worker.
 READY = 33

@@ -17,7 +17,7 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from .errors import TritonModelException
-from .frames import LENT
+from .frames import ARENA_SHIFT, LENT
 from .mmap import mapped
 from .types import Array
 
@@ -28,12 +28,12 @@ KEEP_FREE_S = 2.0
 class ServerSegments:
     """Segments of the other side, mapped once each and released as soon as no array refers to them.
 
-    So is its arena, of which each tensor is released for itself.
+    Arenas have many tensors at a time, and each is released for itself.
     """
 
     def __init__(self, released: Callable[[int], None]) -> None:
         self._maps: dict[int, Any] = {}
-        self._arena: Any = None
+        self._arenas: dict[int, Array] = {}
         self._released = released
         self._watched: dict[int, Any] = {}
 
@@ -45,25 +45,30 @@ class ServerSegments:
             # The mapping outlives its descriptor.
             os.close(descriptor)
 
-    def add_arena(self, descriptor: int, size: int) -> None:
-        """Map the arena; the descriptor is closed."""
-        try:
-            self._arena = mapped(descriptor, size)
-        finally:
-            os.close(descriptor)
+    def add_arena(self, number: int, memory: Array) -> None:
+        """Add an arena that is mapped."""
+        self._arenas[number] = memory
+
+    def drop_arena(self, number: int) -> None:
+        """Forget an arena. Arrays that still refer to it keep it mapped."""
+        self._arenas.pop(number, None)
 
     def drop(self, number: int) -> None:
         """Forget a segment. Arrays that still refer to it keep it mapped."""
         self._maps.pop(number, None)
 
     def close(self) -> None:
-        """Forget all segments and the arena."""
+        """Forget all segments and arenas."""
         self._maps.clear()
-        self._arena = None
+        self._arenas.clear()
 
     def open(self, number: int, offset: int, size: int) -> Array:
         """The bytes of a tensor. The segment is released when the last array that refers to them is gone."""
-        mapped = self._maps.get(number) if number < LENT else self._arena
+        if number < LENT:
+            mapped = self._maps.get(number)
+        else:
+            mapped = self._arenas.get(offset >> ARENA_SHIFT)
+            offset &= (1 << ARENA_SHIFT) - 1
         if mapped is None:
             raise TritonModelException(f"The server named segment {number}, which it never sent")
         # memoryview in between: numpy would otherwise let arrays refer to the whole segment instead of this one.

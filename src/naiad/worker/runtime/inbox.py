@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Tuple
@@ -13,6 +14,7 @@ from ..ipc import frames as protocol
 from ..ipc.client_memory import Regions
 from ..ipc.execute_frame import segments_of
 from ..ipc.frame_body import locate
+from ..ipc.mmap import mapped
 from ..ipc.schemas import Schemas, read_schema
 from ..ipc.segments import ServerSegments
 from .flow_control import PausedRequests
@@ -78,6 +80,7 @@ class Inbox:
             protocol.SEGMENT: self._segment,
             protocol.DROP_SEGMENT: self._drop_segment,
             protocol.ARENA: self._arena,
+            protocol.DROP_ARENA: self._drop_arena,
             protocol.RELEASE: self._release,
             protocol.CALL_RESPONSE: self._call_response,
             protocol.REPLY: self._deliver_reply,
@@ -164,7 +167,15 @@ class Inbox:
         self._segments.add(number, self._channel.take_descriptor(), int.from_bytes(payload[:8], "little"))
 
     def _arena(self, number: int, payload: bytearray) -> None:
-        self._segments.add_arena(self._channel.take_descriptor(), int.from_bytes(payload[:8], "little"))
+        descriptor = self._channel.take_descriptor()
+        try:
+            self._segments.add_arena(number, mapped(descriptor, int.from_bytes(payload[:8], "little")))
+        finally:
+            # The mapping outlives its descriptor.
+            os.close(descriptor)
+
+    def _drop_arena(self, number: int, payload: bytearray) -> None:
+        self._segments.drop_arena(number)
 
     def _drop_segment(self, number: int, payload: bytearray) -> None:
         self._segments.drop(number)

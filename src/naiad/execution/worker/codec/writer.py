@@ -13,7 +13,6 @@ from naiad.config.spec import ModelSpec
 from naiad.execution.batching.reshape import as_model_sees
 from naiad.execution.batching.step_row import StepFacts
 from naiad.execution.worker.codec.client_memory import OutgoingFrame, WorkerRegions
-from naiad.execution.worker.codec.lent_tensors import LentTensors
 from naiad.execution.worker.codec.uniform import Uniform, step_facts, step_schema, uniform_schema
 from naiad.request import Array, InferRequest, RequestOptions, TracedOptions
 from naiad.shared_memory.region import RegionPart
@@ -22,7 +21,9 @@ from naiad.tensor.packed_bytes import serialised
 from naiad.worker.ipc.arena import Arena
 from naiad.worker.ipc.frame_body import FrameBody
 from naiad.worker.ipc.frames import (
+    ARENA,
     COUNT,
+    DROP_ARENA,
     EXECUTE,
     FORGET_SCHEMAS,
     FRAME,
@@ -32,6 +33,7 @@ from naiad.worker.ipc.frames import (
     SEGMENT,
     SEGMENT_BYTES,
 )
+from naiad.worker.ipc.lent_tensors import LentTensors
 from naiad.worker.ipc.segments import Notice, Segment, SegmentPool
 
 MAX_SCHEMAS: Final = 1024
@@ -46,6 +48,11 @@ no_segments: Final = Notice()
 def frame(kind: int, number: int = 0, payload: bytes = b"") -> bytes:
     """A whole frame."""
     return FRAME.pack(kind, len(payload), number) + payload
+
+
+def _introduce_arena(frames: list[OutgoingFrame], number: int, descriptor: int, size: int) -> None:
+    # Whoever sends the descriptor closes it.
+    frames.append((frame(ARENA, number, size.to_bytes(8, "little")), descriptor))
 
 
 class BatchWriter:
@@ -68,7 +75,8 @@ class BatchWriter:
         self._is_sequence = spec.sequence is not None
         self._uniform: dict[RequestOptions, Uniform | None] = {}
         self.pool = SegmentPool()
-        self._lent = LentTensors(arena)
+        self._arena = arena
+        self._lent = LentTensors()
         self.regions = WorkerRegions()
 
     def write(self, number: int, first: int, requests: Sequence[InferRequest], frames: list[OutgoingFrame]) -> None:
@@ -151,10 +159,17 @@ class BatchWriter:
 
         ``raw`` has the buffer protocol, and is one row-major block of ``size`` bytes.
         """
-        if size < SEGMENT_BYTES or (lent := self._lent.lend(np.frombuffer(raw, np.uint8), frames)) is None:
+        if self._arena is None or size < SEGMENT_BYTES:
             return False
-        body.add_lent(*lent)
-        return True
+        introduce = partial(_introduce_arena, frames)
+        lent = self._lent.lend(np.frombuffer(raw, np.uint8), self._arena, introduce)
+        if lent is not None:
+            body.add_lent(*lent, size)
+        return lent is not None
+
+    def drop_arenas(self, frames: list[OutgoingFrame]) -> None:
+        """Have the worker unmap the arenas of processes that are gone."""
+        frames += [(frame(DROP_ARENA, number), -1) for number in self._lent.forget_closed()]
 
     def body(self, frames: list[OutgoingFrame], *heads: bytes) -> FrameBody:
         """The body of a frame for the worker; segments that are new to it are announced in ``frames``.

@@ -1,0 +1,54 @@
+"""The memory of an arena as one process maps it: that of its own arena, or of an arena of another process."""
+
+from __future__ import annotations
+
+import os
+
+from .mmap import mapped
+from .types import Array
+
+
+class ArenaMemory:
+    """Shared memory in which tensors lie that other processes use in place.
+
+    Args:
+        descriptor: of the memory; closed by ``close``, and when this raises.
+        size: in bytes.
+
+    Attributes:
+        bytes: all of it; None once it is closed.
+        size: in bytes.
+
+    Raises:
+        OSError: it cannot be mapped.
+    """
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self.size = size
+        self._descriptor = descriptor
+        try:
+            self.bytes: Array | None = mapped(descriptor, size)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._address: int = self.bytes.__array_interface__["data"][0]
+
+    def offset_of(self, array: Array) -> int:
+        """Where ``array`` begins, in bytes from the beginning; -1 if it lies elsewhere, or this is closed."""
+        offset: int = array.__array_interface__["data"][0] - self._address
+        return offset if 0 <= offset < self.size and self.bytes is not None else -1
+
+    def descriptor(self) -> int:
+        """A descriptor of the memory for another process; the caller closes it.
+
+        Raises:
+            OSError: there is none.
+        """
+        return os.dup(self._descriptor)
+
+    def close(self) -> None:
+        """Lend nothing any more. Arrays that refer to it keep it mapped. May be called twice."""
+        self.bytes = None
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -1,0 +1,56 @@
+"""Tensors in arenas that another process uses where they are, without a copy."""
+
+from __future__ import annotations
+
+from typing import Callable, Optional, Tuple
+
+from .arena import Arena
+from .arena_memory import ArenaMemory
+from .frames import ARENA_SHIFT, LENT
+from .types import Array
+
+Introduce = Callable[[int, int, int], object]
+"""Introduces a memory to the other process: its number, a descriptor, which is now the callee's, and its size."""
+Lent = Optional[Tuple[int, int]]
+"""The number of a lent tensor, and its offset with the number of its memory above ``ARENA_SHIFT``."""
+
+
+class LentTensors:
+    """What one other process uses now of the arenas of this one."""
+
+    def __init__(self) -> None:
+        self._memories: dict[ArenaMemory, int] = {}
+        self._last_memory = 0
+        # A block of an arena is not used again as long as anything refers to it.
+        self._held: dict[int, Array] = {}
+        self._free_numbers: list[int] = []
+
+    def lend(self, data: Array, arena: Arena, introduce: Introduce) -> Lent:
+        """Lend bytes until the other process releases their number; None if they do not lie in ``arena``."""
+        found = arena.find(data)
+        if found is None:
+            return None
+        memory, offset = found
+        number = self._memories.get(memory)
+        if number is None:
+            try:
+                descriptor = memory.descriptor()
+            except OSError:
+                # The process has no descriptor left: a copy needs none.
+                return None
+            self._last_memory += 1
+            number = self._memories[memory] = self._last_memory
+            introduce(number, descriptor, memory.size)
+        use = self._free_numbers.pop() if self._free_numbers else LENT + len(self._held)
+        self._held[use] = data
+        return use, number << ARENA_SHIFT | offset
+
+    def release(self, number: int) -> None:
+        """Note that the other process does not use a tensor any more."""
+        if self._held.pop(number, None) is not None:
+            self._free_numbers.append(number)
+
+    def forget_closed(self) -> list[int]:
+        """Forget memories that were closed; the numbers of those that the other process is to unmap."""
+        closed = [memory for memory in self._memories if memory.bytes is None]
+        return [self._memories.pop(memory) for memory in closed]
