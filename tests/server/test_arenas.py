@@ -127,6 +127,12 @@ def arenas_of(server: RunningServer) -> int:
     return int(Caller(server, tritonclient.http).infer("changes", row(0, 1), "maps")[0, 0])
 
 
+def segments(pid: int) -> set[str]:
+    """The inodes of the segments that a process maps."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return {line.split()[4] for line in lines if "/memfd:naiad (" in line}
+
+
 def tree(server: RunningServer) -> list[psutil.Process]:
     """All processes of a server."""
     main = psutil.Process(server.process.pid)
@@ -167,6 +173,22 @@ def test_a_worker_maps_the_arenas_of_its_model_alone(caller: Caller, server: Run
             caller.infer(model, row(1))
     listening = len(processes(server)["front"]) or 1
     assert 1 <= arenas_of(server) <= listening
+
+
+def test_a_front_end_maps_the_outputs_of_a_worker(tmp_path: Path) -> None:
+    write_python_model(tmp_path / "models", "changes", CHANGES)
+    with served(tmp_path / "models", tmp_path / "log") as server:
+        found = processes(server)
+        (worker,) = [child for engine in found["engine"] for child in engine.children() if child.children() == []]
+        for module in (tritonclient.http, tritonclient.grpc):
+            for number in range(10):
+                assert (Caller(server, module).infer("changes", row(number)) == number + 1).all()
+        of_fronts = set[str]().union(*(segments(front.pid) for front in found["front"]))
+        assert segments(worker.pid) & of_fronts
+        # Nobody needs them any more, which the worker and then the engine find out.
+        wait_until(lambda: not segments(worker.pid) & of_fronts, 20, "the worker drops its segments")
+        for front in found["front"]:
+            wait_until(lambda pid=front.pid: not segments(pid), 20, "the front ends unmap them")  # type: ignore[misc]
 
 
 def test_what_a_model_keeps_stays_as_it_is(caller: Caller) -> None:

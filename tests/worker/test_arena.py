@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naiad.worker.ipc import frames as p
+from naiad.worker.ipc import lent_outputs
 from naiad.worker.ipc.arena import Arena
+from naiad.worker.ipc.arena_memory import ArenaMemory
 from naiad.worker.ipc.buffer_pool import KEEP_S
+from naiad.worker.ipc.lent_outputs import LentOutputs
+from naiad.worker.ipc.lent_tensors import LentTensors
 from naiad.worker.ipc.mmap import mapped
 from naiad.worker.ipc.receive_pools import ReceivePools
+from naiad.worker.ipc.segments import anonymous_file
 from support.worker_peer import Child, Request, worker_of, write_execute
 
 PAGE = 4096
@@ -242,3 +248,79 @@ def test_a_batch_that_need_not_run_releases_what_it_was_lent(tmp_path: Path, are
         child.expect(p.RESPONSES)
         child.run([Request({"IN": np.zeros(3, np.float32)})], batch=3)
         assert child.released == [p.LENT + 4]
+
+
+# Outputs of workers
+
+
+def test_outputs_are_found_in_the_segments_that_are_kept() -> None:
+    outputs = LentOutputs()
+    assert not outputs.has_room
+    outputs.is_on = True
+    kept = []
+    for size in (PAGE, 3 * PAGE, BLOCK):
+        kept.append(ArenaMemory(anonymous_file(size), size))
+        outputs.add(kept[-1])
+    for memory in kept:
+        assert memory.bytes is not None
+        assert outputs.find(memory.bytes) == (memory, 0)
+        assert outputs.find(memory.bytes[-7:]) == (memory, memory.size - 7)
+    assert outputs.find(np.empty(10, np.uint8)) is None
+    inner = kept[1].bytes
+    assert inner is not None
+    outputs.drop(kept[1])
+    assert outputs.find(inner) is None
+    assert outputs.find(kept[0].bytes) == (kept[0], 0)  # type: ignore[arg-type]
+    for memory in (kept[0], kept[2]):
+        outputs.drop(memory)
+
+
+def test_a_bound_of_kept_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lent_outputs, "MAX_SEGMENTS", 1)
+    outputs = LentOutputs()
+    outputs.is_on = True
+    memory = ArenaMemory(anonymous_file(PAGE), PAGE)
+    outputs.add(memory)
+    assert not outputs.has_room
+    outputs.drop(memory)
+    assert outputs.has_room
+    with pytest.raises(OSError):
+        memory.descriptor()
+
+
+def test_what_is_lent_is_held_until_it_is_released(arena: Arena) -> None:
+    lent, introduced = LentTensors(), []
+
+    def introduce(number: int, descriptor: int, size: int) -> None:
+        os.close(descriptor)
+        introduced.append((number, size))
+
+    block = allocated(arena, BLOCK)
+    gone = weakref.ref(block)
+    first, second = lent.lend(block[8:], arena, introduce), lent.lend(block, arena, introduce)
+    assert first is not None and second is not None
+    assert first[1] - second[1] == 8 and introduced == [(1, ROOM)]
+    assert lent.lend(np.zeros(BLOCK, np.uint8), arena, introduce) is None
+    del block
+    lent.release(second[0])
+    assert gone() is not None
+    lent.release(first[0])
+    # A number that is not lent, or no more.
+    lent.release(first[0])
+    assert gone() is None
+    again = lent.lend(allocated(arena, BLOCK), arena, introduce)
+    assert again is not None and again[0] in (first[0], second[0])
+    assert lent.forget_closed() == []
+    arena.close()
+    assert lent.forget_closed() == [1] and not lent.has_memories
+
+
+def test_memory_of_another_process_is_adopted_until_it_is_closed(arena: Arena) -> None:
+    other = ArenaMemory(anonymous_file(PAGE), PAGE)
+    inner = other.bytes
+    assert inner is not None
+    assert arena.find(inner) is None
+    arena.adopt(other)
+    assert arena.find(inner[3:]) == (other, 3)
+    other.close()
+    assert arena.find(inner) is None

@@ -65,6 +65,7 @@ CASES: Mapping[str, Case] = {
     "linear_model": linear_model.measure,
     "tail": tail.measure,
     "frontends": frontends.measure,
+    "frontends_600kb": frontends.large,
     "frontends_killed": frontends_killed.measure,
     "frontends_scale": frontends_scale.measure,
     "heavy": heavy.measure,

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
+import numpy as np
 import psutil
 
-from .. import machine, models
+from .. import machine, models, python_models
 from ..figures import Bound, Figure
-from ..infer import check_answer
+from ..infer import binary_request, check_answer
 from ..load import Contender, Load
 from ..load import measure as measure_load
 from ..rounds import alternate, median, median_ratio
 from ..servers import Server, await_replicas, naiad
 from ..settings import Settings
 from .mlp import input_row, our_request, rate
+from .python_identity import IMAGE
 
 CONNECTIONS = 64
 PROCESSES = 2
 WANTED = 1.3
+LARGE_MODEL = "python_identity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,9 @@ def take(settings: Settings, contender: Contender, seconds: int) -> Shares:
     """Measure one server, and which of its processes used the time."""
     server = contender.server
     fronts = fronts_of(server)
-    engine = [p for p in (psutil.Process(server.pid), *psutil.Process(server.pid).children()) if p not in fronts]
+    main = psutil.Process(server.pid)
+    # The only children of a single process are its workers, whose time is in the load alone.
+    engine = [p for p in (main, *main.children()) if p not in fronts] if fronts else [main]
     before = used_us(fronts) + used_us(engine)
     load = measure_load(server, contender.request, CONNECTIONS, seconds, settings.work, pin=False)
     after = used_us(fronts) + used_us(engine)
@@ -92,6 +98,30 @@ def contenders(settings: Settings) -> Iterator[dict[str, Contender]]:
             check_answer(server.port, our_request(), "y", models.mlp_by_hand(input_row()))
             found[name] = Contender(server, our_request())
         yield found
+
+
+def large(settings: Settings) -> Iterator[Figure]:
+    """600 KB each way to a Python model: what a request costs the process that has it, alone and behind front ends."""
+    repository = settings.work / "frontends-600kb"
+    python_models.add_python_identity(repository, LARGE_MODEL)
+    values = np.random.default_rng(0).random((1, IMAGE), np.float32)
+    request = binary_request(LARGE_MODEL, {"INPUT0": values}, "OUTPUT0")
+    measures: dict[str, Callable[[], Shares]] = {}
+    with ExitStack() as stack:
+        for name, count in (("one", 1), ("two", PROCESSES)):
+            options = ["--frontend-processes", str(count)]
+            server = stack.enter_context(naiad(repository, settings.work, None, options))
+            check_answer(server.port, request, "OUTPUT0", values)
+            measures[name] = partial(take, settings, Contender(server, request), settings.seconds)
+            take(settings, Contender(server, request), 1)
+        found = alternate(settings.rounds, measures)
+    unit = "CPU us/request"
+    for name, shares in found.items():
+        note = f"600 KB each way, {CONNECTIONS} connections"
+        yield Figure(f"frontends_600kb_{name}_rate", median(shares, lambda s: s.load.rate), "requests/s", note=note)
+        yield Figure(f"frontends_600kb_{name}_cpu", median(shares, lambda s: s.load.cpu_us), unit, note="all processes")
+        yield Figure(f"frontends_600kb_{name}_engine", median(shares, lambda s: s.loop_us), unit, note="its event loop")
+    yield Figure("frontends_600kb_front", median(found["two"], lambda s: s.front_us), unit, note="both front ends")
 
 
 def measure(settings: Settings) -> Iterator[Figure]:

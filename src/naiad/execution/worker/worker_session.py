@@ -26,6 +26,7 @@ from naiad.execution.worker.process import MAX_IDS, is_first, log_line
 from naiad.execution.worker.readiness import WorkerReadiness
 from naiad.telemetry.metrics.custom import CustomMetrics
 from naiad.worker.ipc.arena import Arena
+from naiad.worker.ipc.arena_memory import ArenaMemory
 from naiad.worker.ipc.frames import (
     CALL,
     CANCEL_CALL,
@@ -84,6 +85,8 @@ class WorkerSession:
         self._requests = requests
         self._released: deque[int] = deque()
         self._segments = ServerSegments(self._released.append)
+        self._outputs = None if arena is None else arena.outputs
+        self._open_segments: dict[int, ArenaMemory] = {}
         self.writer = BatchWriter(spec, arena)
         self.reader = ResponseReader(spec, self._segments.open)
         self.calls = BlsCalls(
@@ -97,6 +100,8 @@ class WorkerSession:
         """Cancel the calls and drop the control requests of its model."""
         self.calls.close()
         self.control.close()
+        for number in list(self._open_segments):
+            self._drop_segment(number, bytearray())
 
     # Once a second
 
@@ -152,11 +157,21 @@ class WorkerSession:
         self.calls.forget()
 
     def _segment(self, number: int, payload: bytearray) -> None:
-        if (channel := self._sender.channel) is not None:
-            self._segments.add(number, channel.take_descriptor(), int.from_bytes(payload, "little"))
+        if (channel := self._sender.channel) is None:
+            return
+        descriptor, size = channel.take_descriptor(), int.from_bytes(payload, "little")
+        if self._outputs is None or not self._outputs.has_room:
+            self._segments.add(number, descriptor, size)
+            return
+        memory = self._open_segments[number] = ArenaMemory(descriptor, size)
+        if memory.bytes is not None:
+            self._segments.add_mapped(number, memory.bytes)
+        self._outputs.add(memory)
 
     def _drop_segment(self, number: int, payload: bytearray) -> None:
         self._segments.drop(number)
+        if self._outputs is not None and (memory := self._open_segments.pop(number, None)) is not None:
+            self._outputs.drop(memory)
 
     def _release(self, number: int, payload: bytearray) -> None:
         self.writer.release([n for (n,) in NUMBERS.iter_unpack(payload)])

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from naiad.server.fronts.link import Handlers, Link, Place
     from naiad.server.fronts.model_table import Announced, ModelTable
     from naiad.worker.ipc.arena_memory import ArenaMemory
+    from naiad.worker.ipc.lent_tensors import MemoryFinder
 
 logger = logging.getLogger("naiad")
 
@@ -110,9 +111,12 @@ class InferenceSession:
         serving = self._serving(wanted)
         if len(rows) >= LEAST_ROWS and serving is not None and serving.groups is not None:
             rows = self._submit_groups(serving.groups, kind, options, layout, rows)
+        arena = None if serving is None else serving.arena
+        finder = None if arena is None else arena.outputs
         for mark, request_id, received_ns, queued_ns, held_bytes, places in rows:
             inputs = opened(link, tensors, places)
             request = kind(self, mark, found_options, inputs, request_id, received_ns, queued_ns, held_bytes)
+            request.finder = finder
             requests[mark] = request
             try:
                 if serving is None:
@@ -236,7 +240,7 @@ class InferenceSession:
 
     def respond(self, request: RelayedRequest, outputs: Mapping[str, Array]) -> None:
         """Send the outputs of a request."""
-        layout, places = self._place(outputs)
+        layout, places = self._place(outputs, request.finder)
         mark = request.mark
         self._close(mark)
         if isinstance(outputs, Outputs) or request.version:
@@ -252,12 +256,12 @@ class InferenceSession:
             del grouped[mark]
         self._link.post((RESPONSES, *self._place(outputs), marks))
 
-    def _place(self, outputs: Mapping[str, Array]) -> tuple[int, list[Place]]:
+    def _place(self, outputs: Mapping[str, Array], finder: MemoryFinder | None = None) -> tuple[int, list[Place]]:
         sender = self._outputs
         if sender.is_full:
             sender.clear()
             self._link.post((FORGET,))
-        return sender.send(outputs)
+        return sender.send(outputs, finder)
 
     def _close(self, mark: int) -> None:
         if self._open.pop(mark, None) is None:

@@ -15,17 +15,16 @@ import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
 from naiad.eventloop.end_of_turn import end_of_turn_queue
 from naiad.execution.worker.channel import WorkerChannel
 from naiad.server.fronts.messages import DROP, DROP_ARENAS, RELEASE, WITH_ROWS
-from naiad.worker.ipc.arena import Arena
 from naiad.worker.ipc.arena_memory import ArenaMemory
 from naiad.worker.ipc.frames import FRAME, LENT
-from naiad.worker.ipc.lent_tensors import LentTensors
+from naiad.worker.ipc.lent_tensors import LentTensors, MemoryFinder
 from naiad.worker.ipc.segments import KEEP_FREE_S, SegmentPool, ServerSegments
 
 logger = logging.getLogger("naiad")
@@ -47,16 +46,6 @@ Raw = bytes | bytearray | memoryview
 Handlers = dict[int, Callable[..., object]]
 
 
-class Lender(Protocol):
-    """A model with an arena, and its number on the other side."""
-
-    number: int
-
-    @property
-    def arena(self) -> Arena | None:
-        """Where its large inputs are received."""
-
-
 class Link:
     """One end of the connection. Used on the event loop only. Whoever makes it calls ``close``.
 
@@ -68,7 +57,7 @@ class Link:
 
     Attributes:
         on_descriptor: called with each descriptor that the other side gives, which it closes.
-        on_arena: called with each arena of the other side, and the number of its model.
+        on_arena: called with each arena of the other side, and the number of its model; by default it is only read.
     """
 
     def __init__(
@@ -100,7 +89,7 @@ class Link:
         self._trim_timer: asyncio.TimerHandle | None = None
         self.is_open = True
         self.on_descriptor: Callable[[int], object] = os.close
-        self.on_arena: Callable[[ArenaMemory, int], object] = lambda memory, model: None
+        self.on_arena: Callable[[ArenaMemory, int], object] = _only_read
         self._channel = WorkerChannel(name, connection, loop, self._take_frame, self._lost, _KINDS)
         self._channel.on_read = self._take_arrived
 
@@ -141,29 +130,30 @@ class Link:
             return b"".join(parts)
         return self._in_segment(parts, size)
 
-    def place_array(self, array: np.ndarray[Any, Any], lender: Lender | None = None) -> Place:
+    def place_array(self, array: np.ndarray[Any, Any], finder: MemoryFinder | None = None, model: int = 0) -> Place:
         """The same for the elements of an array, which need not lie one behind the other.
 
-        ``lender``: in whose arena they may stay.
+        ``finder`` finds those that stay where they are; ``model``: the number of the model that they are for.
         """
         size = array.nbytes
         if size < SEGMENT_BYTES:
             return array.tobytes()
         whole = np.ascontiguousarray(array)
-        lent = None if lender is None else self._lend(_flat(whole), lender)
+        lent = None if finder is None else self._lend(_flat(whole), finder, model)
         return self._in_segment([whole], size) if lent is None else lent
 
-    def _lend(self, data: np.ndarray[Any, Any], lender: Lender) -> Place | None:
-        if lender.arena is None or not self.is_open:
+    def _lend(self, data: np.ndarray[Any, Any], finder: MemoryFinder, model: int) -> Place | None:
+        if not self.is_open:
             return None
-        lent = self._lent.lend(data, lender.arena, partial(self._introduce, lender.number))
+        lent = self._lent.lend(data, finder, partial(self._introduce, model))
         return None if lent is None else (lent[0], data.size, lent[1])
 
     def _introduce(self, model: int, number: int, descriptor: int, size: int) -> None:
+        self._trim_later()
         self._channel.send(FRAME.pack(ARENA, _ARENA.size, number) + _ARENA.pack(size, model), descriptor)
 
     def drop_arenas(self) -> None:
-        """Tell the other side of arenas that were closed."""
+        """Tell the other side of arenas, and of segments of workers, that were closed."""
         if numbers := self._lent.forget_closed():
             self.post((DROP_ARENAS, numbers))
 
@@ -179,17 +169,21 @@ class Link:
             data = _flat(part)
             segment.bytes[at : at + len(data)] = data
             at += len(data)
+        self._trim_later()
+        return segment.number, size
+
+    def _trim_later(self) -> None:
         if self._trim_timer is None:
             self._trim_timer = self._loop.call_later(KEEP_FREE_S, self._trim)
-        return segment.number, size
 
     def _trim(self) -> None:
         self._trim_timer = None
         dropped = self._own.trim()
         if dropped:
             self.post((DROP, dropped))
-        if self._own.is_used:
-            self._trim_timer = self._loop.call_later(KEEP_FREE_S, self._trim)
+        self.drop_arenas()
+        if self._own.is_used or self._lent.has_memories:
+            self._trim_later()
 
     def _flush(self) -> None:
         messages, self._due = self._due, []
@@ -276,9 +270,15 @@ class Link:
         self._connection.close()
         self._own.close()
         self._theirs.close()
+        # Nobody uses any more what was lent.
+        self._lent = LentTensors()
         for memory in self._arenas.values():
             memory.close()
         self._arenas.clear()
+
+
+def _only_read(memory: ArenaMemory, model: int) -> None:
+    memory.close_descriptor()
 
 
 def _joined(messages: list[Message]) -> list[Message]:

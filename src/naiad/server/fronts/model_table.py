@@ -132,6 +132,9 @@ class ModelTable:
                 number = self._numbers[key] = self._next
                 self._next += 1
                 self._known[number] = Announced(*key, model, self.replicas.number(model))
+                if model.arena is not None:
+                    # From now on front ends may take outputs where the workers have put them.
+                    model.arena.outputs.is_on = True
                 fresh.append(number)
         # Also without a change: front ends wait for the generation.
         self._announced = self.generation.number

@@ -10,6 +10,7 @@ from naiad.request import Array, InferRequest, Recipient, RequestOptions
 
 if TYPE_CHECKING:
     from naiad.server.fronts.link import Place
+    from naiad.worker.ipc.lent_tensors import MemoryFinder
 
 Row = tuple[int, str, int, int, int, "list[Place]"]
 """Number, id, times of arrival and submission, bytes and places of one request."""
@@ -29,12 +30,13 @@ class RelayedRequest(InferRequest):
     """It responds over the link to its front-end process.
 
     Attributes:
+        finder: finds large outputs that can be lent to the front-end process; None for none.
         mark: its number in the front-end process.
         recipient: the model that it was submitted to; None before.
         version: the version to name in the response; 0 for the one that the front end knows.
     """
 
-    __slots__ = ("_responder", "mark", "recipient", "version")
+    __slots__ = ("_responder", "finder", "mark", "recipient", "version")
 
     def __init__(
         self,
@@ -58,6 +60,7 @@ class RelayedRequest(InferRequest):
         self.held_bytes = held_bytes
         self.recipient: Recipient | None = None
         self.version = 0
+        self.finder: MemoryFinder | None = None
 
     def retarget(self, recipient: Recipient) -> None:
         self.recipient = recipient

@@ -164,7 +164,7 @@ class RemoteEngine:
         number = self._options.get(options)
         if number is None:
             number = self._send_options(link, options)
-        layout, places = self._inputs.send(request.inputs, model)
+        layout, places = self._inputs.send(request.inputs, model.arena, model.number)
         mark = id(request)
         head = INFER, model.number, number, layout, request.carrier
         row = mark, request.id, request.received_ns, request.queued_ns, size, places

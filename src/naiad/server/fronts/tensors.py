@@ -10,10 +10,11 @@ import numpy as np
 
 from naiad.errors import InternalError
 from naiad.request import Array
-from naiad.server.fronts.link import SEGMENT_BYTES, Lender, Link, Place
+from naiad.server.fronts.link import SEGMENT_BYTES, Link, Place
 from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import BY_NUMPY, BY_WIRE, BYTES, DataType
 from naiad.tensor.packed_bytes import PackedStrings, as_strings, serialised, stays_packed
+from naiad.worker.ipc.lent_tensors import MemoryFinder
 
 MAX_LAYOUTS: Final = 1024
 """Layouts that a sender remembers; then all are forgotten on both sides, and numbers go on."""
@@ -56,8 +57,10 @@ class LayoutSender:
         self._numbers.clear()
         self.is_full = False
 
-    def send(self, arrays: Mapping[str, Array], lender: Lender | None = None) -> tuple[int, list[Place]]:
-        """The number of the layout of ``arrays``, and their places; ``lender`` as for ``Link.place_array``.
+    def send(
+        self, arrays: Mapping[str, Array], finder: MemoryFinder | None = None, model: int = 0
+    ) -> tuple[int, list[Place]]:
+        """The number of the layout of ``arrays``, and their places; further arguments as for ``Link.place_array``.
 
         Raises:
             InternalError: an array has a dtype that is no datatype of the protocol.
@@ -75,7 +78,7 @@ class LayoutSender:
             number = self._send_layout(key)
         link = self._link
         return number, [
-            link.place(serialised(array)) if array.dtype is _OBJECTS else link.place_array(array, lender)
+            link.place(serialised(array)) if array.dtype is _OBJECTS else link.place_array(array, finder, model)
             for array in arrays.values()
         ]
 

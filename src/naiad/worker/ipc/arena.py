@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .arena_memory import ArenaMemory
+from .lent_outputs import LentOutputs
 from .mmap import discard
 from .types import Array
 
@@ -26,10 +27,12 @@ class Arena:
 
     Attributes:
         size: in bytes.
+        outputs: finds outputs of the workers.
     """
 
     def __init__(self, size: int = ARENA_BYTES) -> None:
         self.size = size
+        self.outputs = LentOutputs()
         self._memory: ArenaMemory | None = None
         self._adopted: list[ArenaMemory] = []
         self._is_over = False

@@ -16,6 +16,7 @@ class ArenaMemory:
         size: in bytes.
 
     Attributes:
+        address: where this process maps it.
         bytes: all of it; None once it is closed.
         size: in bytes.
 
@@ -31,11 +32,11 @@ class ArenaMemory:
         except BaseException:
             os.close(descriptor)
             raise
-        self._address: int = self.bytes.__array_interface__["data"][0]
+        self.address: int = self.bytes.__array_interface__["data"][0]
 
     def offset_of(self, array: Array) -> int:
         """Where ``array`` begins, in bytes from the beginning; -1 if it lies elsewhere, or this is closed."""
-        offset: int = array.__array_interface__["data"][0] - self._address
+        offset: int = array.__array_interface__["data"][0] - self.address
         return offset if 0 <= offset < self.size and self.bytes is not None else -1
 
     def descriptor(self) -> int:
@@ -49,6 +50,10 @@ class ArenaMemory:
     def close(self) -> None:
         """Lend nothing any more. Arrays that refer to it keep it mapped. May be called twice."""
         self.bytes = None
+        self.close_descriptor()
+
+    def close_descriptor(self) -> None:
+        """Lend it to no further process. May be called twice."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

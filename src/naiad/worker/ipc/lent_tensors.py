@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Callable, Optional, Tuple
+from typing import Callable, Optional, Protocol, Tuple
 
-from .arena import Arena
 from .arena_memory import ArenaMemory
 from .frames import ARENA_SHIFT, LENT
 from .types import Array
@@ -13,6 +12,13 @@ Introduce = Callable[[int, int, int], object]
 """Introduces a memory to the other process: its number, a descriptor, which is now the callee's, and its size."""
 Lent = Optional[Tuple[int, int]]
 """The number of a lent tensor, and its offset with the number of its memory above ``ARENA_SHIFT``."""
+
+
+class MemoryFinder(Protocol):
+    """Finds arrays in memory that can be lent: an ``Arena``, or ``LentOutputs``."""
+
+    def find(self, array: Array) -> tuple[ArenaMemory, int] | None:
+        """The memory in which ``array`` lies, and where, in bytes from its beginning; None if it lies elsewhere."""
 
 
 class LentTensors:
@@ -25,9 +31,9 @@ class LentTensors:
         self._held: dict[int, Array] = {}
         self._free_numbers: list[int] = []
 
-    def lend(self, data: Array, arena: Arena, introduce: Introduce) -> Lent:
-        """Lend bytes until the other process releases their number; None if they do not lie in ``arena``."""
-        found = arena.find(data)
+    def lend(self, data: Array, finder: MemoryFinder, introduce: Introduce) -> Lent:
+        """Lend bytes until the other process releases their number; None if ``finder`` does not know where they lie."""
+        found = finder.find(data)
         if found is None:
             return None
         memory, offset = found
@@ -49,6 +55,11 @@ class LentTensors:
         """Note that the other process does not use a tensor any more."""
         if self._held.pop(number, None) is not None:
             self._free_numbers.append(number)
+
+    @property
+    def has_memories(self) -> bool:
+        """Whether the other process maps any memory."""
+        return bool(self._memories)
 
     def forget_closed(self) -> list[int]:
         """Forget memories that were closed; the numbers of those that the other process is to unmap."""

@@ -45,6 +45,10 @@ class ServerSegments:
             # The mapping outlives its descriptor.
             os.close(descriptor)
 
+    def add_mapped(self, number: int, memory: Array) -> None:
+        """Add a segment that is mapped."""
+        self._maps[number] = memory
+
     def add_arena(self, number: int, memory: Array) -> None:
         """Add an arena that is mapped."""
         self._arenas[number] = memory

@@ -1,0 +1,49 @@
+"""The segments of a model's workers, kept so that another process can use the outputs in them without a copy."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+
+from .arena_memory import ArenaMemory
+from .types import Array
+
+MAX_SEGMENTS = 256
+"""The most segments that are kept: each has an open descriptor. Outputs in others are copied."""
+
+
+class LentOutputs:
+    """The segments in which outputs of one model lie. Belongs to the event loop.
+
+    Attributes:
+        is_on: whether further segments are to be kept.
+    """
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self._begins: list[int] = []
+        self._memories: dict[int, ArenaMemory] = {}
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more segment is to be kept."""
+        return self.is_on and len(self._begins) < MAX_SEGMENTS
+
+    def add(self, memory: ArenaMemory) -> None:
+        """Keep a segment that a worker has introduced."""
+        insort(self._begins, memory.address)
+        self._memories[memory.address] = memory
+
+    def drop(self, memory: ArenaMemory) -> None:
+        """Close a segment that its worker has dropped, or that of a worker that is gone."""
+        self._begins.remove(memory.address)
+        del self._memories[memory.address]
+        memory.close()
+
+    def find(self, array: Array) -> tuple[ArenaMemory, int] | None:
+        """Find the segment in which ``array`` lies, as ``Arena.find``."""
+        at = bisect_right(self._begins, array.__array_interface__["data"][0])
+        if not at:
+            return None
+        memory = self._memories[self._begins[at - 1]]
+        offset = memory.offset_of(array)
+        return None if offset < 0 else (memory, offset)
