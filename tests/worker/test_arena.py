@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 import weakref
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from naiad.worker.ipc import frames as p
 from naiad.worker.ipc import lent_outputs
-from naiad.worker.ipc.arena import Arena
+from naiad.worker.ipc.arena import ARENA_BYTES, Arena
 from naiad.worker.ipc.arena_memory import ArenaMemory
 from naiad.worker.ipc.buffer_pool import KEEP_S
 from naiad.worker.ipc.lent_outputs import LentOutputs
@@ -126,6 +127,15 @@ def test_no_such_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     block = pools.choose(BLOCK, lambda: arena).take(BLOCK)
     block[:] = 1
     assert offset_of(arena, block) == -1
+
+
+@pytest.mark.parametrize(
+    ("limit", "wanted"),
+    [(resource.RLIM_INFINITY, ARENA_BYTES), (1 << 40, ARENA_BYTES), ((1 << 30) + 999, 1 << 26), (100_000, 4096)],
+)
+def test_an_arena_leaves_room_for_other_memory(monkeypatch: pytest.MonkeyPatch, limit: int, wanted: int) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    assert Arena().size == wanted
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 40)), max_size=60))

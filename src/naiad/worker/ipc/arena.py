@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import weakref
 from bisect import insort
@@ -17,7 +18,7 @@ from .mmap import discard
 from .types import Array
 
 ARENA_BYTES = 1 << 28
-"""The size of an arena. Only what is in use takes memory."""
+"""The size of an arena at most. Only what is in use takes memory."""
 
 
 class Arena:
@@ -25,19 +26,22 @@ class Arena:
 
     It is mapped by the first allocation. The methods are for the event loop; blocks may be dropped in any thread.
 
+    Args:
+        size: in bytes; 0 for ``usable_bytes``.
+
     Attributes:
         size: in bytes.
         outputs: finds outputs of the workers.
     """
 
-    def __init__(self, size: int = ARENA_BYTES) -> None:
-        self.size = size
+    def __init__(self, size: int = 0) -> None:
+        self.size = size or usable_bytes()
         self.outputs = LentOutputs()
         self._memory: ArenaMemory | None = None
         self._adopted: list[ArenaMemory] = []
         self._is_over = False
         # Beginnings and ends, in their order, and never two that touch.
-        self._free = [(0, size)]
+        self._free = [(0, self.size)]
         self._dropped: deque[tuple[int, int]] = deque()
         self._blocks: dict[int, Any] = {}
 
@@ -117,6 +121,19 @@ class Arena:
         except (AttributeError, OSError):
             self.close()
         return self._memory
+
+
+def usable_bytes() -> int:
+    """The size of an arena in bytes: less than ``ARENA_BYTES`` where ``ulimit -v`` leaves little room for mappings."""
+    try:
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    except (ImportError, OSError):
+        return ARENA_BYTES
+    if limit == resource.RLIM_INFINITY:
+        return ARENA_BYTES
+    return min(ARENA_BYTES, (limit >> 4) & -mmap.PAGESIZE)
 
 
 def _note(dropped: deque[tuple[int, int]], block: tuple[int, int], _: object) -> None:
