@@ -177,7 +177,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "frontends.grpc.server": (
         *("eventloop", "frontends.access", "frontends.grpc.rpc", "frontends.inference", "frontends.net"),
         *("request", "telemetry", "wire.compression", "wire.grpc", "wire.http2", "worker.ipc.buffer_pool"),
-        "worker.ipc.receive_pools",
+        *("worker.ipc.arena", "worker.ipc.receive_pools"),
     ),
     "frontends.grpc.grpcio": (
         *("frontends.access", "frontends.grpc.rpc", "frontends.net", "request", "telemetry.metrics", "wire.grpc"),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -241,6 +242,20 @@ def test_a_framework_in_a_process(caller: Caller) -> None:
     # Alone and in batches.
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(ask, range(40)))
+
+
+def test_the_messages_of_a_stream(server: RunningServer) -> None:
+    with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
+        answers: SimpleQueue[Any] = SimpleQueue()
+        client.start_stream(lambda result, error: answers.put(error or result))
+        for number in range(12):
+            given = tritonclient.grpc.InferInput("X", [1, VALUES], "FP32")
+            given.set_data_from_numpy(row(number))
+            client.async_stream_infer("several", [given], request_id=str(number))
+        found = [answers.get(timeout=60) for _ in range(12)]
+        client.stop_stream()
+    for result in found:
+        assert np.array_equal(result.as_numpy("Y"), row(int(result.get_response().id) + 1))
 
 
 def test_numbers_and_strings_in_one_request(server: RunningServer) -> None:

@@ -47,7 +47,7 @@ def _limited_stream(method: Streaming, key: KnownKey) -> Streaming:
     def open_(call: RpcCall) -> Receiver:
         return _LimitedStream(call, method.open(call), key)
 
-    return Streaming(open_, method.compressed)
+    return replace(method, open=open_)
 
 
 class _LimitedStream:

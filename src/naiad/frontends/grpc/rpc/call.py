@@ -102,10 +102,14 @@ class Unary:
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """A method with a stream of request messages; ``open`` is called before the first of them."""
+    """A method with a stream of request messages; ``open`` is called before the first of them.
+
+    ``compressed`` and ``find_arena`` are as for ``Unary``.
+    """
 
     open: Callable[[RpcCall], Receiver]
     compressed: bool = False
+    find_arena: Callable[[memoryview], Arena | None] | None = None
 
 
 Method = Unary | Streaming

@@ -42,7 +42,7 @@ def _logged_stream(method: Streaming, path: str) -> Streaming:
         verbose(logger, 1, "gRPC call: %s", path)
         return method.open(call)
 
-    return Streaming(open_, method.compressed)
+    return replace(method, open=open_)
 
 
 def _id_in(message: Body) -> str:

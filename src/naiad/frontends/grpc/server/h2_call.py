@@ -206,8 +206,10 @@ class H2Call(Stream):
         incoming = self._incoming
         if incoming is None:
             method = self._route.method
-            unary = method if isinstance(method, Unary) else None
-            incoming = MessageAssembly(self, self.peer.service, self._route.head.encoding, unary)
+            check_room = method.check_room if isinstance(method, Unary) else None
+            find_arena = None if method is None else method.find_arena
+            encoding = self._route.head.encoding
+            incoming = MessageAssembly(self, self.peer.service, encoding, check_room, find_arena)
             self._incoming = incoming
             self.flags |= _PIECEMEAL
         return incoming

@@ -18,8 +18,9 @@ from naiad.wire.http2.stream import BUSY, PAUSED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from naiad.frontends.grpc.rpc.call import Body, Unary
+    from naiad.frontends.grpc.rpc.call import Body
     from naiad.frontends.grpc.server.state import GrpcService
+    from naiad.worker.ipc.arena import Arena
     from naiad.worker.ipc.buffer_pool import BufferPool
 
 _HOLDS: Final = PAUSED | BUSY
@@ -68,7 +69,7 @@ class OffLoopRunner(Protocol):
 class MessageAssembly:
     """Assembles the messages of ``call``, which gets each by ``deliver``.
 
-    ``method``: what says where its message is received, and whether there is room for it; None for streams.
+    ``check_room`` and ``find_arena`` are those of its method; None for none.
     """
 
     __slots__ = (
@@ -76,12 +77,18 @@ class MessageAssembly:
         "_unread_at",
     )  # fmt: skip
 
-    def __init__(self, call: AssembledCall, service: GrpcService, encoding: str, method: Unary | None = None) -> None:
+    def __init__(
+        self,
+        call: AssembledCall,
+        service: GrpcService,
+        encoding: str,
+        check_room: Callable[[int], None] | None = None,
+        find_arena: Callable[[memoryview], Arena | None] | None = None,
+    ) -> None:
         self._call = call
         self._service = service
         self._encoding = encoding
-        self._find_arena = None if method is None else method.find_arena
-        check_room = None if method is None else method.check_room
+        self._find_arena = find_arena
         self._reader = MessageReader(self._pool_for, service.limits.max_message_bytes, check_room)
         # The data that came while the call took no messages, of which those before ``_unread_at`` are used.
         self._unread = bytearray()

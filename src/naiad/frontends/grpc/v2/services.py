@@ -39,11 +39,10 @@ def make_methods(
     else:
         infer = ForwardingInferHandler(engine, forwarding)
         streams = ForwardingStreamService(engine, max_waiting, forwarding)
+    find = partial(find_arena, engine)
     methods: dict[str, Method] = {
-        path(INFERENCE, "ModelInfer"): Unary(
-            infer, compressed=True, check_room=engine.budget.check, find_arena=partial(find_arena, engine)
-        ),
-        path(INFERENCE, "ModelStreamInfer"): Streaming(streams.open, compressed=True),
+        path(INFERENCE, "ModelInfer"): Unary(infer, True, engine.budget.check, find),
+        path(INFERENCE, "ModelStreamInfer"): Streaming(streams.open, True, find),
     }
     for name, make_response in _described(Description(engine)).items():
         methods[path(INFERENCE, name)] = protobuf_method(f"{name}Request", make_response)
