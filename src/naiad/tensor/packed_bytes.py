@@ -14,7 +14,7 @@ import numpy as np
 
 from naiad.tensor.bytes_codec import Raw, check_strings, decode_bytes, encode_bytes, have_equal_lengths
 
-PACKED_STRINGS: Final = 1 << 10
+PACKED_STRINGS: Final = 1 << 7
 PACKED_BYTES: Final = 1 << 16
 """The numbers of elements and of bytes from which a tensor stays packed."""
 AT_ONCE_STRINGS: Final = 1 << 13
