@@ -176,6 +176,7 @@ def test_a_worker_maps_the_arenas_of_its_model_alone(caller: Caller, server: Run
     assert 1 <= arenas_of(server) <= listening
 
 
+@pytest.mark.slow
 def test_a_front_end_maps_the_outputs_of_a_worker(tmp_path: Path) -> None:
     write_python_model(tmp_path / "models", "changes", CHANGES)
     with served(tmp_path / "models", tmp_path / "log") as server:
@@ -291,6 +292,7 @@ def test_a_trace_shows_what_came(tmp_path: Path) -> None:
     assert [text.split(",")[0] for text in seen] == ["4.0", "5.0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), FRONTS], ids=["one process", "front ends"])
 def test_an_unloaded_model_leaves_no_arena(tmp_path: Path, options: tuple[object, ...]) -> None:
     write_python_model(tmp_path / "models", "changes", CHANGES)
@@ -307,6 +309,7 @@ def test_an_unloaded_model_leaves_no_arena(tmp_path: Path, options: tuple[object
         wait_until(lambda: are_without_arenas(tree(server)), 20, "all processes unmap the arenas")
 
 
+@pytest.mark.slow
 def test_a_front_end_that_dies_leaves_no_arena(tmp_path: Path) -> None:
     write_python_model(tmp_path / "models", "changes", CHANGES)
     with served(tmp_path / "models", tmp_path / "log") as server:
