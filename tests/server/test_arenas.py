@@ -18,7 +18,7 @@ import tritonclient.http
 import tritonclient.utils
 
 from naiad.testing import RunningServer, serving, wait_until
-from support.front_processes import FRONTS, processes, served
+from support.front_processes import FRONTS, input_of, processes, served
 from support.python_models import write_python_model
 from support.served_ensembles import step, write_ensemble
 from support.served_models import write_model
@@ -74,8 +74,7 @@ class Caller:
         self.module = module
 
     def infer(self, model: str, x: Array, request_id: str = "") -> Array:
-        given = self.module.InferInput("X", x.shape, "FP32")
-        given.set_data_from_numpy(x)
+        given = input_of(self.module, "X", x)
         with self.module.InferenceServerClient(self.url) as client:
             found: Array = client.infer(model, [given], request_id=request_id).as_numpy("Y")
         return found
@@ -227,8 +226,7 @@ def test_a_cached_model_that_changes_its_input(caller: Caller) -> None:
 def test_a_step_that_changes_its_input_changes_no_other_steps(server: RunningServer) -> None:
     with tritonclient.http.InferenceServerClient(server.url) as client:
         for number in range(5):
-            given = tritonclient.http.InferInput("IN", [1, VALUES], "FP32")
-            given.set_data_from_numpy(row(number))
+            given = input_of(tritonclient.http, "IN", row(number))
             found = client.infer("both", [given])
             assert (found.as_numpy("FIRST") == number + 1).all()
             assert (found.as_numpy("SECOND") == 2 * number).all()
@@ -250,8 +248,7 @@ def test_the_messages_of_a_stream(server: RunningServer) -> None:
         answers: SimpleQueue[Any] = SimpleQueue()
         client.start_stream(lambda result, error: answers.put(error or result))
         for number in range(12):
-            given = tritonclient.grpc.InferInput("X", [1, VALUES], "FP32")
-            given.set_data_from_numpy(row(number))
+            given = input_of(tritonclient.grpc, "X", row(number))
             client.async_stream_infer("several", [given], request_id=str(number))
         found = [answers.get(timeout=60) for _ in range(12)]
         client.stop_stream()
@@ -263,13 +260,8 @@ def test_numbers_and_strings_in_one_request(server: RunningServer) -> None:
     strings = np.array([[str(number).encode() * 5 for number in range(VALUES)]], np.object_)
     with tritonclient.http.InferenceServerClient(server.url) as client:
         for number in range(4):
-            given = [
-                tritonclient.http.InferInput("X", [1, VALUES], "FP32"),
-                tritonclient.http.InferInput("S", [1, VALUES], "BYTES"),
-            ]
-            given[0].set_data_from_numpy(row(number))
-            given[1].set_data_from_numpy(strings)
-            found = client.infer("two", given)
+            numbers = input_of(tritonclient.http, "X", row(number))
+            found = client.infer("two", [numbers, input_of(tritonclient.http, "S", strings)])
             assert np.array_equal(found.as_numpy("Y"), row(2 * number))
             assert np.array_equal(found.as_numpy("T"), strings)
 

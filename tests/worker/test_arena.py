@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from naiad.worker.ipc import frames as p
 from naiad.worker.ipc import lent_outputs
 from naiad.worker.ipc.arena import ARENA_BYTES, Arena
-from naiad.worker.ipc.arena_memory import ArenaMemory
 from naiad.worker.ipc.buffer_pool import KEEP_S
+from naiad.worker.ipc.lent_memory import LentMemory
 from naiad.worker.ipc.lent_outputs import LentOutputs
 from naiad.worker.ipc.lent_tensors import LentTensors
 from naiad.worker.ipc.mmap import mapped
@@ -269,7 +269,7 @@ def test_outputs_are_found_in_the_segments_that_are_kept() -> None:
     outputs.is_on = True
     kept = []
     for size in (PAGE, 3 * PAGE, BLOCK):
-        kept.append(ArenaMemory(anonymous_file(size), size))
+        kept.append(LentMemory(anonymous_file(size), size))
         outputs.add(kept[-1])
     for memory in kept:
         assert memory.bytes is not None
@@ -289,7 +289,7 @@ def test_a_bound_of_kept_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lent_outputs, "MAX_SEGMENTS", 1)
     outputs = LentOutputs()
     outputs.is_on = True
-    memory = ArenaMemory(anonymous_file(PAGE), PAGE)
+    memory = LentMemory(anonymous_file(PAGE), PAGE)
     outputs.add(memory)
     assert not outputs.has_room
     outputs.drop(memory)
@@ -312,11 +312,11 @@ def test_what_is_lent_is_held_until_it_is_released(arena: Arena) -> None:
     assert first[1] - second[1] == 8 and introduced == [(1, ROOM)]
     assert lent.lend(np.zeros(BLOCK, np.uint8), arena, introduce) is None
     del block
-    lent.release(second[0])
+    lent.release([second[0]])
     assert gone() is not None
-    lent.release(first[0])
+    lent.release([first[0]])
     # A number that is not lent, or no more.
-    lent.release(first[0])
+    lent.release([first[0]])
     assert gone() is None
     again = lent.lend(allocated(arena, BLOCK), arena, introduce)
     assert again is not None and again[0] in (first[0], second[0])
@@ -326,7 +326,7 @@ def test_what_is_lent_is_held_until_it_is_released(arena: Arena) -> None:
 
 
 def test_memory_of_another_process_is_adopted_until_it_is_closed(arena: Arena) -> None:
-    other = ArenaMemory(anonymous_file(PAGE), PAGE)
+    other = LentMemory(anonymous_file(PAGE), PAGE)
     inner = other.bytes
     assert inner is not None
     assert arena.find(inner) is None

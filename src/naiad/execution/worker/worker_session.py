@@ -26,7 +26,6 @@ from naiad.execution.worker.process import MAX_IDS, is_first, log_line
 from naiad.execution.worker.readiness import WorkerReadiness
 from naiad.telemetry.metrics.custom import CustomMetrics
 from naiad.worker.ipc.arena import Arena
-from naiad.worker.ipc.arena_memory import ArenaMemory
 from naiad.worker.ipc.frames import (
     CALL,
     CANCEL_CALL,
@@ -44,6 +43,7 @@ from naiad.worker.ipc.frames import (
     SCHEMA,
     SEGMENT,
 )
+from naiad.worker.ipc.lent_memory import LentMemory
 from naiad.worker.ipc.segments import ServerSegments, notice
 
 logger = logging.getLogger("naiad")
@@ -86,7 +86,7 @@ class WorkerSession:
         self._released: deque[int] = deque()
         self._segments = ServerSegments(self._released.append)
         self._outputs = None if arena is None else arena.outputs
-        self._open_segments: dict[int, ArenaMemory] = {}
+        self._open_segments: dict[int, LentMemory] = {}
         self.writer = BatchWriter(spec, arena)
         self.reader = ResponseReader(spec, self._segments.open)
         self.calls = BlsCalls(
@@ -163,7 +163,7 @@ class WorkerSession:
         if self._outputs is None or not self._outputs.has_room:
             self._segments.add(number, descriptor, size)
             return
-        memory = self._open_segments[number] = ArenaMemory(descriptor, size)
+        memory = self._open_segments[number] = LentMemory(descriptor, size)
         if memory.bytes is not None:
             self._segments.add_mapped(number, memory.bytes)
         self._outputs.add(memory)

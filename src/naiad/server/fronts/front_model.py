@@ -33,8 +33,6 @@ class FrontModel:
     Args:
         number: under which the engine knows the model, its name and the version that callers ask for.
         version: the version that serves.
-
-    Attributes:
         arena: where its large inputs are received; the engine's process maps it.
     """
 
@@ -44,12 +42,14 @@ class FrontModel:
     groups = None
     may_write_inputs = False
 
-    def __init__(self, submitter: Submitter, number: int, spec: ModelSpec, version: int) -> None:
+    def __init__(
+        self, submitter: Submitter, number: int, spec: ModelSpec, version: int, arena: Arena | None = None
+    ) -> None:
         self.number = number
         self.name = spec.name
         self.spec = spec
         self.version = version
-        self.arena: Arena | None = Arena()
+        self.arena = arena
         self._submitter = submitter
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from naiad.lifecycle.memory.load_on_demand import Waiting
     from naiad.server.fronts.link import Handlers, Link, Place
     from naiad.server.fronts.model_table import Announced, ModelTable
-    from naiad.worker.ipc.arena_memory import ArenaMemory
+    from naiad.worker.ipc.lent_memory import LentMemory
     from naiad.worker.ipc.lent_tensors import MemoryFinder
 
 logger = logging.getLogger("naiad")
@@ -84,7 +84,7 @@ class InferenceSession:
 
     # Messages of the front end
 
-    def _take_arena(self, memory: ArenaMemory, model: int) -> None:
+    def _take_arena(self, memory: LentMemory, model: int) -> None:
         """Let the workers of a model use the inputs that the front end receives for it."""
         known = self._table.get(model)
         arena = None if known is None else known.model.arena

@@ -22,8 +22,8 @@ import numpy as np
 from naiad.eventloop.end_of_turn import end_of_turn_queue
 from naiad.execution.worker.channel import WorkerChannel
 from naiad.server.fronts.messages import DROP, DROP_ARENAS, RELEASE, WITH_ROWS
-from naiad.worker.ipc.arena_memory import ArenaMemory
-from naiad.worker.ipc.frames import FRAME, LENT
+from naiad.worker.ipc.frames import FRAME
+from naiad.worker.ipc.lent_memory import LentMemory
 from naiad.worker.ipc.lent_tensors import LentTensors, MemoryFinder
 from naiad.worker.ipc.segments import KEEP_FREE_S, SegmentPool, ServerSegments
 
@@ -85,11 +85,11 @@ class Link:
         self._own = SegmentPool()
         self._theirs = ServerSegments(self._released)
         self._lent = LentTensors()
-        self._arenas: dict[int, ArenaMemory] = {}
+        self._arenas: dict[int, LentMemory] = {}
         self._trim_timer: asyncio.TimerHandle | None = None
         self.is_open = True
         self.on_descriptor: Callable[[int], object] = os.close
-        self.on_arena: Callable[[ArenaMemory, int], object] = _only_read
+        self.on_arena: Callable[[LentMemory, int], object] = _only_read
         self._channel = WorkerChannel(name, connection, loop, self._take_frame, self._lost, _KINDS)
         self._channel.on_read = self._take_arrived
 
@@ -226,7 +226,7 @@ class Link:
                 logger.exception("%s sent a message that could not be handled", self._name)
 
     def _take_arena(self, number: int, size: int, model: int) -> None:
-        memory = self._arenas[number] = ArenaMemory(self._channel.take_descriptor(), size)
+        memory = self._arenas[number] = LentMemory(self._channel.take_descriptor(), size)
         if memory.bytes is not None:
             self._theirs.add_arena(number, memory.bytes)
         self.on_arena(memory, model)
@@ -237,10 +237,8 @@ class Link:
             self._arenas.pop(number).close()
 
     def _take_release(self, numbers: Sequence[int]) -> None:
-        self._own.release([number for number in numbers if number < LENT])
-        for number in numbers:
-            if number >= LENT:
-                self._lent.release(number)
+        self._own.release(numbers)
+        self._lent.release(numbers)
 
     def _take_drop(self, numbers: Sequence[int]) -> None:
         for number in numbers:
@@ -277,7 +275,7 @@ class Link:
         self._arenas.clear()
 
 
-def _only_read(memory: ArenaMemory, model: int) -> None:
+def _only_read(memory: LentMemory, model: int) -> None:
     memory.close_descriptor()
 
 

@@ -27,6 +27,7 @@ from naiad.server.fronts.messages import (
 )
 from naiad.server.fronts.tensors import Layout, LayoutSender, TensorLayout, opened, received
 from naiad.shared_memory.registry import RegionRegistry
+from naiad.worker.ipc.arena import Arena
 
 if TYPE_CHECKING:
     from naiad.engine.facade import ModelFollower
@@ -250,7 +251,7 @@ class RemoteEngine:
             before = self._models.get((name, version))
             if before is not None:
                 dropped.append(before)
-            self._models[name, version] = FrontModel(self, number, spec, serving)
+            self._models[name, version] = FrontModel(self, number, spec, serving, Arena())
             self._replica_numbers[name, version] = replica
         self.replicas.name(dict(self._replica_numbers), generation)
         for model in dropped:

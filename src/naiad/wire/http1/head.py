@@ -97,7 +97,7 @@ class RequestHead:
         first_part_bytes: size of the first part of the body, for applications that divide it; what follows is aligned
             in memory. None for a body of one part. The value is the caller's, and may be beyond the body.
         limited_bytes: how much of the body the limit for bodies counts; None for all.
-        find_arena: gives the memory in which the application wants a large body; None for any memory.
+        find_arena: returns the memory into which a large body is to be received; None for any memory.
         needs_room: a large body is received only if the bounds on requests in flight have room for it.
     """
 

@@ -46,6 +46,7 @@ _OVERLOADED: Final = -1
 MAX_CONTINUATIONS: Final = 32
 _IN_PLACE_BYTES: Final = 1 << 15
 _BEGINNING_BYTES: Final = 1 << 14
+"""How much is received into the buffer behind a large message."""
 _HTTP1_REQUEST = re.compile(rb"[A-Z]{3,16} [/*h]")
 
 OpenStream = Callable[["Http2Connection", int, Http2RequestHead], Stream]
@@ -158,7 +159,7 @@ class Http2Connection(ConnectionControl):
                 self._in_place = True
                 # No further than this frame: the head of the next one must not get into the message.
                 return memory[: partial.left]
-        # Behind a large message most likely another one comes: what arrives here of it is to be copied.
+        # Another large message most likely follows. What arrives in the buffer is copied, so this is little.
         return self._beginning if was_in_place else self._view
 
     def received(self, size: int) -> None:

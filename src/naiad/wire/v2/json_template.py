@@ -237,15 +237,18 @@ def _without_words(text: Body) -> Body:
         text = text.replace(b"-Infinity", b"false").replace(b"Infinity", b"true")
     # Cut at single bytes, which is several times as fast as to replace a word.
     pieces = text.split(b"N")
-    return b"null".join(pieces[::2]) if pieces[1::2] == [b"a"] * (len(pieces) >> 1) and len(pieces) & 1 else text
+    between = pieces[1::2]
+    # Each word gives two cuts, with the "a" between them. Anything else is no JSON, which the parser finds.
+    is_whole = len(pieces) == 2 * len(between) + 1 and between == [b"a"] * len(between)
+    return b"null".join(pieces[::2]) if is_whole else text
 
 
 def _with_numbers(values: list[Any], may_be_infinite: bool) -> list[Any]:
     """The values with the numbers of the literals of ``_without_words``."""
-    nan = math.nan
+    nan, inf = math.nan, math.inf
     values = [nan if value is None else value for value in values]
     if may_be_infinite:
-        values = [math.copysign(math.inf, value - 0.5) if type(value) is bool else value for value in values]
+        values = [(inf if value else -inf) if type(value) is bool else value for value in values]
     return values
 
 

@@ -105,7 +105,7 @@ def named_model(beginning: memoryview) -> tuple[str, str]:
     try:
         while (tag := beginning[at]) in found:
             end = at + 2 + beginning[at + 1]
-            # Longer names are told from the whole message only.
+            # The length of a longer name has more than one byte; the name may also be cut off here.
             if beginning[at + 1] > _SHORT_LENGTH or end >= len(beginning):
                 return "", ""
             found[tag] = str(beginning[at + 2 : end], "utf-8")

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from .arena_memory import ArenaMemory
+from .lent_memory import LentMemory
 from .lent_outputs import LentOutputs
-from .mmap import discard
+from .mmap import discard, sized
 from .types import Array
 
 ARENA_BYTES = 1 << 28
@@ -37,8 +37,8 @@ class Arena:
     def __init__(self, size: int = 0) -> None:
         self.size = size or usable_bytes()
         self.outputs = LentOutputs()
-        self._memory: ArenaMemory | None = None
-        self._adopted: list[ArenaMemory] = []
+        self._memory: LentMemory | None = None
+        self._adopted: list[LentMemory] = []
         self._is_over = False
         # Beginnings and ends, in their order, and never two that touch.
         self._free = [(0, self.size)]
@@ -64,12 +64,12 @@ class Arena:
         self._blocks[begin] = weakref.ref(block, dropped)
         return block
 
-    def adopt(self, memory: ArenaMemory) -> None:
+    def adopt(self, memory: LentMemory) -> None:
         """Let workers use what lies in the memory of another process's arena for the same model, until it is closed."""
         self._adopted = [adopted for adopted in self._adopted if adopted.bytes is not None]
         self._adopted.append(memory)
 
-    def find(self, array: Array) -> tuple[ArenaMemory, int] | None:
+    def find(self, array: Array) -> tuple[LentMemory, int] | None:
         """The memory in which ``array`` lies, and where, in bytes from its beginning; None if it lies elsewhere."""
         if self._memory is not None and (offset := self._memory.offset_of(array)) >= 0:
             return self._memory, offset
@@ -110,14 +110,12 @@ class Arena:
                 return begin
         return -1
 
-    def _map(self) -> ArenaMemory | None:
+    def _map(self) -> LentMemory | None:
         if self._is_over:
             return None
         try:
             # No file in place of it where there is no such memory: the space of a file would have to be reserved.
-            descriptor = os.memfd_create("naiad-arena")
-            os.ftruncate(descriptor, self.size)
-            self._memory = ArenaMemory(descriptor, self.size)
+            self._memory = LentMemory(sized(os.memfd_create("naiad-arena"), self.size), self.size)
         except (AttributeError, OSError):
             self.close()
         return self._memory

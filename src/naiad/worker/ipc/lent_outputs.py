@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 
-from .arena_memory import ArenaMemory
+from .lent_memory import LentMemory
 from .types import Array
 
 MAX_SEGMENTS = 256
@@ -21,25 +21,25 @@ class LentOutputs:
     def __init__(self) -> None:
         self.is_on = False
         self._begins: list[int] = []
-        self._memories: dict[int, ArenaMemory] = {}
+        self._memories: dict[int, LentMemory] = {}
 
     @property
     def has_room(self) -> bool:
         """Whether one more segment is to be kept."""
         return self.is_on and len(self._begins) < MAX_SEGMENTS
 
-    def add(self, memory: ArenaMemory) -> None:
+    def add(self, memory: LentMemory) -> None:
         """Keep a segment that a worker has introduced."""
         insort(self._begins, memory.address)
         self._memories[memory.address] = memory
 
-    def drop(self, memory: ArenaMemory) -> None:
+    def drop(self, memory: LentMemory) -> None:
         """Close a segment that its worker has dropped, or that of a worker that is gone."""
         self._begins.remove(memory.address)
         del self._memories[memory.address]
         memory.close()
 
-    def find(self, array: Array) -> tuple[ArenaMemory, int] | None:
+    def find(self, array: Array) -> tuple[LentMemory, int] | None:
         """Find the segment in which ``array`` lies, as ``Arena.find``."""
         at = bisect_right(self._begins, array.__array_interface__["data"][0])
         if not at:

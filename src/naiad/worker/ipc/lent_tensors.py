@@ -1,11 +1,11 @@
-"""Tensors in arenas that another process uses where they are, without a copy."""
+"""Tensors that another process uses where they are, without a copy."""
 
 from __future__ import annotations
 
-from typing import Callable, Optional, Protocol, Tuple
+from typing import Callable, Optional, Protocol, Sequence, Tuple
 
-from .arena_memory import ArenaMemory
 from .frames import ARENA_SHIFT, LENT
+from .lent_memory import LentMemory
 from .types import Array
 
 Introduce = Callable[[int, int, int], object]
@@ -17,15 +17,15 @@ Lent = Optional[Tuple[int, int]]
 class MemoryFinder(Protocol):
     """Finds arrays in memory that can be lent: an ``Arena``, or ``LentOutputs``."""
 
-    def find(self, array: Array) -> tuple[ArenaMemory, int] | None:
+    def find(self, array: Array) -> tuple[LentMemory, int] | None:
         """The memory in which ``array`` lies, and where, in bytes from its beginning; None if it lies elsewhere."""
 
 
 class LentTensors:
-    """What one other process uses now of the arenas of this one."""
+    """The tensors that one other process uses now, in memory of this one."""
 
     def __init__(self) -> None:
-        self._memories: dict[ArenaMemory, int] = {}
+        self._memories: dict[LentMemory, int] = {}
         self._last_memory = 0
         # A block of an arena is not used again as long as anything refers to it.
         self._held: dict[int, Array] = {}
@@ -51,10 +51,11 @@ class LentTensors:
         self._held[use] = data
         return use, number << ARENA_SHIFT | offset
 
-    def release(self, number: int) -> None:
-        """Note that the other process does not use a tensor any more."""
-        if self._held.pop(number, None) is not None:
-            self._free_numbers.append(number)
+    def release(self, numbers: Sequence[int]) -> None:
+        """Note that the other process does not use these tensors any more; numbers of segments are ignored."""
+        for number in numbers:
+            if self._held.pop(number, None) is not None:
+                self._free_numbers.append(number)
 
     @property
     def has_memories(self) -> bool:

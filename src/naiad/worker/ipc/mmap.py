@@ -69,6 +69,29 @@ def mapped(descriptor: int, size: int) -> Array:
     return array
 
 
+def mapped_alone(descriptor: int, size: int) -> Array:
+    """Like ``mapped``, for a descriptor that nothing else needs: it is closed, also where this raises."""
+    try:
+        return mapped(descriptor, size)
+    finally:
+        # The mapping outlives its descriptor.
+        os.close(descriptor)
+
+
+def sized(descriptor: int, size: int) -> int:
+    """The descriptor of a new file that has ``size`` bytes now; it is closed where that fails.
+
+    Raises:
+        OSError: the system refuses it.
+    """
+    try:
+        os.ftruncate(descriptor, size)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def discard(array: Array) -> None:
     """Give whole pages of a file's memory back to the system, for all who map it: they read zeros there.
 

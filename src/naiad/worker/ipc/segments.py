@@ -18,7 +18,7 @@ import numpy as np
 
 from .errors import TritonModelException
 from .frames import ARENA_SHIFT, LENT
-from .mmap import mapped
+from .mmap import mapped, mapped_alone, sized
 from .types import Array
 
 KEEP_FREE_S = 2.0
@@ -39,11 +39,7 @@ class ServerSegments:
 
     def add(self, number: int, descriptor: int, size: int) -> None:
         """Map a segment; the descriptor is closed."""
-        try:
-            self._maps[number] = mapped(descriptor, size)
-        finally:
-            # The mapping outlives its descriptor.
-            os.close(descriptor)
+        self._maps[number] = mapped_alone(descriptor, size)
 
     def add_mapped(self, number: int, memory: Array) -> None:
         """Add a segment that is mapped."""
@@ -154,7 +150,7 @@ class SegmentPool:
         return bool(self._busy or self._free)
 
     def release(self, numbers: Sequence[int]) -> None:
-        """Note segments that the other side released. May be called by any thread."""
+        """Note segments that the other side released; other numbers are ignored. May be called by any thread."""
         # Only noted, since this is the reading thread: the writing one owns the lists and collects.
         self._returned.append(numbers)
 
@@ -235,12 +231,7 @@ def anonymous_file(size: int) -> int:
         descriptor = os.memfd_create("naiad")
     except (AttributeError, OSError) as error:
         return _file_instead(size, error)
-    try:
-        os.ftruncate(descriptor, size)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+    return sized(descriptor, size)
 
 
 def _file_instead(size: int, error: Exception) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Tuple
@@ -14,7 +13,7 @@ from ..ipc import frames as protocol
 from ..ipc.client_memory import Regions
 from ..ipc.execute_frame import segments_of
 from ..ipc.frame_body import locate
-from ..ipc.mmap import mapped
+from ..ipc.mmap import mapped_alone
 from ..ipc.schemas import Schemas, read_schema
 from ..ipc.segments import ServerSegments
 from .flow_control import PausedRequests
@@ -167,12 +166,8 @@ class Inbox:
         self._segments.add(number, self._channel.take_descriptor(), int.from_bytes(payload[:8], "little"))
 
     def _arena(self, number: int, payload: bytearray) -> None:
-        descriptor = self._channel.take_descriptor()
-        try:
-            self._segments.add_arena(number, mapped(descriptor, int.from_bytes(payload[:8], "little")))
-        finally:
-            # The mapping outlives its descriptor.
-            os.close(descriptor)
+        size = int.from_bytes(payload[:8], "little")
+        self._segments.add_arena(number, mapped_alone(self._channel.take_descriptor(), size))
 
     def _drop_arena(self, number: int, payload: bytearray) -> None:
         self._segments.drop_arena(number)

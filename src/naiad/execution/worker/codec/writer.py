@@ -27,7 +27,6 @@ from naiad.worker.ipc.frames import (
     EXECUTE,
     FORGET_SCHEMAS,
     FRAME,
-    LENT,
     REQUEST,
     SCHEMA,
     SEGMENT,
@@ -149,10 +148,8 @@ class BatchWriter:
 
     def release(self, numbers: Sequence[int]) -> None:
         """Take back segments and lent tensors that the worker does not use any more."""
-        self.pool.release([number for number in numbers if number < LENT])
-        for number in numbers:
-            if number >= LENT:
-                self._lent.release(number)
+        self.pool.release(numbers)
+        self._lent.release(numbers)
 
     def lend(self, raw: Any, size: int, body: FrameBody, frames: list[OutgoingFrame]) -> bool:
         """Add a tensor that the worker uses in place, and may change; False if it has to be copied.

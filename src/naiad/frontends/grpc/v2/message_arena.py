@@ -1,4 +1,4 @@
-"""Where a large request message is received: the model stands at its beginning, long before the tensors arrive."""
+"""Where a large request message is received: it names its model at the beginning, before the tensors arrive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of an arena as one process maps it: that of its own arena, or of an arena of another process."""
+"""Shared memory as one process maps it that lends tensors in it to others: an arena, or a segment with outputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .mmap import mapped
 from .types import Array
 
 
-class ArenaMemory:
+class LentMemory:
     """Shared memory in which tensors lie that other processes use in place.
 
     Args:
