@@ -288,6 +288,20 @@ def test_a_stream_gets_room_back_as_it_sends() -> None:
     run(test())
 
 
+def test_the_connection_gets_room_back_for_data_in_many_frames_of_one_size() -> None:
+    async def test() -> None:
+        peer = RawPeer()
+        peer.send(peer.open(1, "/Listen"))
+        raw = message(b"x" * (1 << 20))
+        frames = b"".join(frame(DATA, 0, 1, raw[at : at + (1 << 14)]) for at in range(0, len(raw), 1 << 14))
+        for _ in range(33):
+            peer.send(frames)
+        granted = sum(one.window_increment for one in peer.of("WindowUpdate", 0)[1:])
+        assert CONNECTION_WINDOW // 2 <= granted <= 33 * len(raw)
+
+    run(test())
+
+
 def test_the_connection_gets_room_back_whatever_the_data_were_for() -> None:
     async def test() -> None:
         peer = RawPeer()

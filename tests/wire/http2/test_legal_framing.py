@@ -179,6 +179,32 @@ def test_messages_cut_anywhere_and_several_in_one_frame() -> None:
         run(test())
 
 
+@pytest.mark.parametrize("chunk", [None, 1 << 14, 100_003], ids=lambda chunk: f"by {chunk}")
+@pytest.mark.parametrize("size", [4095, 4096, 1 << 14, 50_001])
+def test_large_messages_in_many_frames_of_one_size(size: int, chunk: int | None) -> None:
+    bodies = [numbered(400_000), numbered(30_001), b"short", numbered(300_000)]
+    raw = b"".join(map(message, bodies))
+    cuts = range(0, len(raw), size)
+
+    async def test() -> None:
+        peer = RawPeer()
+        peer.send(peer.open(1, "/Listen") + peer.open(3, "/Listen"), chunk)
+        # Five frames of a stream, then five of the other one.
+        for begin in range(0, len(cuts), 5):
+            parts = [raw[at : at + size] for at in cuts[begin : begin + 5]]
+            peer.send(b"".join(frame(DATA, 0, stream_id, part) for stream_id in (1, 3) for part in parts), chunk)
+            assert peer.service.partial_bytes <= 2 * (begin + 5) * size
+        peer.send(frame(DATA, 1, 1) + frame(DATA, 1, 3), chunk)
+        await peer.turn()
+        first, second = peer.application.conversations
+        assert first.messages == second.messages == bodies
+        assert first.ended and second.ended
+        assert peer.service.partial_bytes == 0
+        assert not peer.core.is_within_frame
+
+    run(test())
+
+
 def test_streams_that_interleave_do_not_mix() -> None:
     async def test() -> None:
         peer = Peer()

@@ -47,6 +47,8 @@ MAX_CONTINUATIONS: Final = 32
 _IN_PLACE_BYTES: Final = 1 << 15
 _BEGINNING_BYTES: Final = 1 << 14
 """How much is received into the buffer behind a large message."""
+_RUN_BYTES: Final = 1 << 12
+"""The least data of a frame behind which further ones with the same head are looked for."""
 _HTTP1_REQUEST = re.compile(rb"[A-Z]{3,16} [/*h]")
 
 OpenStream = Callable[["Http2Connection", int, Http2RequestHead], Stream]
@@ -252,6 +254,8 @@ class Http2Connection(ConnectionControl):
                 elif flags & END_STREAM:
                     stream.flags |= REMOTE_CLOSED
                     stream.data(buffer, start, end, True)
+                elif end - start >= _RUN_BYTES and (memory := stream.target()) and len(memory) >= end - start:
+                    position = self._read_run(stream, memory, buffer, start, size)
                 elif self._count(stream, end - start):
                     stream.data(buffer, start, end, False)
             elif kind == HEADERS and flags & (END_HEADERS | PADDED | HAS_PRIORITY) == END_HEADERS:
@@ -275,6 +279,27 @@ class Http2Connection(ConnectionControl):
             else:
                 self._unusual_frame(kind, flags, stream_id & MAX_STREAM_ID, buffer[start:end])
         return position
+
+    def _read_run(self, stream: Stream, memory: memoryview, buffer: bytearray, start: int, size: int) -> int:
+        """Read the DATA frame at ``buffer[start - 9]``, which the stream's ``memory`` has room for, and those behind it
+        that have the same head and that it has room for too. Returns the position after the last of them.
+
+        Most peers cut a large message into frames of 16 KiB, the most that every peer must accept.
+        """
+        head = buffer[start - 9 : start]
+        length = frame_head.unpack(head)[0] >> 8
+        have, room = 0, len(memory) - length
+        with memoryview(buffer) as view:
+            while have <= room and (end := start + length) <= size:
+                memory[have : have + length] = view[start:end]
+                have += length
+                start = end + 9
+                if not buffer.startswith(head, end):
+                    break
+        self._unacknowledged += have - length
+        if self._count(stream, have, have // length):
+            stream.advance(have)
+        return start - 9
 
     def takes_nothing(self) -> None:
         """The peer has read none of its responses for a while: refuse its new calls if too much of them waits.

@@ -187,9 +187,17 @@ class OutboundQueue:
             return 0
         # A window may be below zero, by SETTINGS.
         total = left = max(0, min(stream.queued_bytes, self.window, self.initial_window + stream.credit, _SHARE_BYTES))
-        part, position = queue[0], 0
+        part, position, limit = queue[0], 0, self.frame_bytes
+        full_head = frame_head.pack(limit << 8 | DATA, 0, stream.id)
         while left > 0:
-            size = min(left, self.frame_bytes)
+            if left > limit < len(part) - position:
+                # A large tensor: its full frames, all but the last.
+                begin, position = position, position + (min(left, len(part) - position) - 1) // limit * limit
+                for at in range(begin, position, limit):
+                    out += (full_head, part[at : at + limit])
+                left -= position - begin
+                self.pumped += (position - begin) // limit
+            size = min(left, limit)
             left -= size
             self.pumped += 1
             # Never with END_STREAM, because a response of gRPC ends with trailers.
