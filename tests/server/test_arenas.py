@@ -44,6 +44,8 @@ class TritonPythonModel:
         if request.request_id() == "kept":
             found, self.kept = np.stack([kept[0] for kept in self.kept]), []
             return found
+        if request.request_id() == "new":
+            return x + 1
         x += 1
         if request.request_id() == "keep":
             self.kept.append(x)
@@ -181,15 +183,22 @@ def test_a_front_end_maps_the_outputs_of_a_worker(tmp_path: Path) -> None:
     with served(tmp_path / "models", tmp_path / "log") as server:
         found = processes(server)
         (worker,) = [child for engine in found["engine"] for child in engine.children() if child.children() == []]
-        for module in (tritonclient.http, tritonclient.grpc):
-            for number in range(10):
-                assert (Caller(server, module).infer("changes", row(number)) == number + 1).all()
+
+        def ask(request_id: str) -> None:
+            for module in (tritonclient.http, tritonclient.grpc):
+                for number in range(10):
+                    assert (Caller(server, module).infer("changes", row(number), request_id) == number + 1).all()
+
+        ask("new")
         of_fronts = set[str]().union(*(segments(front.pid) for front in found["front"]))
         assert segments(worker.pid) & of_fronts
         # Nobody needs them any more, which the worker and then the engine find out.
         wait_until(lambda: not segments(worker.pid) & of_fronts, 20, "the worker drops its segments")
         for front in found["front"]:
             wait_until(lambda pid=front.pid: not segments(pid), 20, "the front ends unmap them")  # type: ignore[misc]
+        # Outputs in the memory of inputs need none. The first requests found no arena yet.
+        ask("")
+        assert not segments(worker.pid)
 
 
 def test_what_a_model_keeps_stays_as_it_is(caller: Caller) -> None:

@@ -260,11 +260,92 @@ def test_a_batch_that_need_not_run_releases_what_it_was_lent(tmp_path: Path, are
         assert child.released == [p.LENT + 4]
 
 
+RETURNS = """
+answers = []
+for r in requests:
+    what = r.request_id()
+    x = r.inputs()[0].as_numpy()
+    x += 1
+    if what == "kept":
+        self.kept = x[:1]
+    outputs = {
+        "part": lambda: [x[100:-100]],
+        "cast": lambda: [x.view(np.int32).reshape(2, -1)],
+        "twice": lambda: [x[8000:], x],
+        "steps": lambda: [x[::2]],
+        "new": lambda: [x * 1],
+    }.get(what, lambda: [x])()
+    tensors = [pb_utils.Tensor("OUT%d" % i, output) for i, output in enumerate(outputs)]
+    answers.append(pb_utils.InferenceResponse([r.inputs()[0]] if what == "input" else tensors))
+return answers
+"""
+
+
+def places_of(child: Child, payload: bytes, outputs: int) -> list[tuple[int, ...]]:
+    """The places of the outputs of a frame with one response."""
+    at = p.COUNT.size + p.RESPONSE_HEAD.size
+    return [p.PLACE.unpack_from(payload, at + i * p.PLACE.size) for i in range(outputs)]
+
+
+@pytest.mark.parametrize(
+    ("what", "wanted"),
+    [
+        ("", [(0, BLOCK)]),
+        ("input", [(0, BLOCK)]),
+        ("part", [(400, BLOCK - 800)]),
+        ("cast", [(0, BLOCK)]),
+        ("twice", [(32000, BLOCK - 32000), (0, BLOCK)]),
+    ],
+)
+def test_an_output_in_an_input_stays_there(
+    tmp_path: Path, arena: Arena, what: str, wanted: list[tuple[int, int]]
+) -> None:
+    values = allocated(arena, 2 * BLOCK).view(np.float32)
+    with worker_of(write_execute(tmp_path, RETURNS)) as child:
+        introduce(child, arena)
+        lend(child, 1, arena, (5, BLOCK, BLOCK, what))
+        found = places_of(child, child.expect(p.RESPONSES).payload, len(wanted))
+        assert found == [(p.LENT + 5, p.IN_INPUT, offset, size) for offset, size in wanted]
+        # The input is released behind the response that lies in it.
+        assert child.released == []
+        child.run([Request({"IN": np.zeros(3, np.float32)})], batch=2)
+        assert child.released == [p.LENT + 5]
+    assert (values[-BLOCK // 4 :] == 1).all() and not values[: BLOCK // 4].any()
+
+
+@pytest.mark.parametrize("what", ["kept", "steps", "new"])
+def test_other_outputs_are_copied(tmp_path: Path, arena: Arena, what: str) -> None:
+    values = allocated(arena, BLOCK).view(np.float32)
+    values[:] = np.arange(values.size)
+    with worker_of(write_execute(tmp_path, RETURNS)) as child:
+        introduce(child, arena)
+        lend(child, 1, arena, (5, 0, BLOCK, what))
+        (response,) = child.responses(child.expect(p.RESPONSES))
+        assert response.segments == [1]
+        assert np.array_equal(response.outputs["OUT0"], np.arange(1, values.size + 1)[:: 2 if what == "steps" else 1])
+        assert child.released == ([] if what == "kept" else [p.LENT + 5])
+        lend(child, 2, arena, (6, 0, BLOCK, "kept"))
+        child.expect(p.RESPONSES)
+        # What was kept before is kept no more.
+        assert child.released == [p.LENT + 5]
+
+
 # Outputs of workers
 
 
+def test_an_output_may_lie_in_an_arena_of_another_process() -> None:
+    arenas: list[LentMemory] = []
+    outputs = LentOutputs(arenas)
+    arena = LentMemory(anonymous_file(PAGE), PAGE)
+    assert arena.bytes is not None
+    assert outputs.find(arena.bytes) is None
+    arenas.append(arena)
+    assert outputs.find(arena.bytes[7:]) == (arena, 7)
+    arena.close()
+
+
 def test_outputs_are_found_in_the_segments_that_are_kept() -> None:
-    outputs = LentOutputs()
+    outputs = LentOutputs([])
     assert not outputs.has_room
     outputs.is_on = True
     kept = []
@@ -287,7 +368,7 @@ def test_outputs_are_found_in_the_segments_that_are_kept() -> None:
 
 def test_a_bound_of_kept_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lent_outputs, "MAX_SEGMENTS", 1)
-    outputs = LentOutputs()
+    outputs = LentOutputs([])
     outputs.is_on = True
     memory = LentMemory(anonymous_file(PAGE), PAGE)
     outputs.add(memory)
@@ -314,10 +395,15 @@ def test_what_is_lent_is_held_until_it_is_released(arena: Arena) -> None:
     del block
     lent.release([second[0]])
     assert gone() is not None
+    assert offset_of(arena, lent.open(first[0], 100, BLOCK - 108)) == 108
+    with pytest.raises(ValueError):
+        lent.open(first[0], 100, BLOCK - 107)
     lent.release([first[0]])
     # A number that is not lent, or no more.
     lent.release([first[0]])
     assert gone() is None
+    with pytest.raises(ValueError):
+        lent.open(first[0], 0, 1)
     again = lent.lend(allocated(arena, BLOCK), arena, introduce)
     assert again is not None and again[0] in (first[0], second[0])
     assert lent.forget_closed() == []

@@ -88,7 +88,7 @@ class WorkerSession:
         self._outputs = None if arena is None else arena.outputs
         self._open_segments: dict[int, LentMemory] = {}
         self.writer = BatchWriter(spec, arena)
-        self.reader = ResponseReader(spec, self._segments.open)
+        self.reader = ResponseReader(spec, self._segments.open, self.writer.lent_inputs.open)
         self.calls = BlsCalls(
             models, self.writer, self._segments.open, sender.send_all, sender.waiting, requests.trace_of
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .lent_memory import LentMemory
+from .lent_memory import LentMemory, find_in
 from .lent_outputs import LentOutputs
 from .mmap import discard, sized
 from .types import Array
@@ -36,9 +36,9 @@ class Arena:
 
     def __init__(self, size: int = 0) -> None:
         self.size = size or usable_bytes()
-        self.outputs = LentOutputs()
         self._memory: LentMemory | None = None
         self._adopted: list[LentMemory] = []
+        self.outputs = LentOutputs(self._adopted)
         self._is_over = False
         # Beginnings and ends, in their order, and never two that touch.
         self._free = [(0, self.size)]
@@ -66,17 +66,14 @@ class Arena:
 
     def adopt(self, memory: LentMemory) -> None:
         """Let workers use what lies in the memory of another process's arena for the same model, until it is closed."""
-        self._adopted = [adopted for adopted in self._adopted if adopted.bytes is not None]
+        self._adopted[:] = [adopted for adopted in self._adopted if adopted.bytes is not None]
         self._adopted.append(memory)
 
     def find(self, array: Array) -> tuple[LentMemory, int] | None:
         """The memory in which ``array`` lies, and where, in bytes from its beginning; None if it lies elsewhere."""
         if self._memory is not None and (offset := self._memory.offset_of(array)) >= 0:
             return self._memory, offset
-        for memory in self._adopted:
-            if (offset := memory.offset_of(array)) >= 0:
-                return memory, offset
-        return None
+        return find_in(self._adopted, array)
 
     def collect(self) -> None:
         """Make blocks that were dropped free to be allocated, and give their memory back to the system."""

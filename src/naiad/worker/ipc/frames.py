@@ -18,7 +18,7 @@ Datatypes are the wire names (``FP32``). BF16 and BYTES travel as the protocol's
 length of four bytes).
 
 **Tensors.** Each tensor of a request or a response has a place: ``u32 segment, u32 kind, u64 offset, u64 bytes``.
-The kind is 0, except for ``IN_REGION``.
+The kind is 0, except for ``IN_REGION`` and ``IN_INPUT``.
 Segment 0 is the data part of the frame itself, which comes after all else and begins at a multiple of ``ALIGNMENT``
 from the beginning of the payload; offsets count from there, and tensors are aligned to ``ALIGNMENT`` in it. Small
 tensors travel like this, tensors of ``SEGMENT_BYTES`` and more in a segment.
@@ -31,7 +31,8 @@ a time. ``DROP_SEGMENT`` tells the other side to unmap one for good. A process t
 **Arenas.** Large tensors that were received into an arena of the model are not copied to a segment: their place has a
 number of ``LENT`` or more, which the server chooses, and an offset in the arena, with the arena's number above
 ``ARENA_SHIFT``. ``ARENA`` introduces an arena, and ``DROP_ARENA`` tells the worker to unmap it for good. The number of
-a tensor is released like that of a segment.
+a tensor is released like that of a segment. An output that lies in such an input may stay there: its place has the kind
+``IN_INPUT``, the input's number, and an offset in the input, which is released behind the frame.
 
 **Regions.** A region is shared memory of a client: a file that the server has open, whose descriptor comes with the
 ``REGION`` frame (as that of a segment). ``DROP_REGION`` tells the worker to close it; no request uses it any more. A
@@ -106,6 +107,7 @@ NUMBERS = struct.Struct("<I")
 LENT = 1 << 31
 ARENA_SHIFT = 40
 IN_REGION = 1
+IN_INPUT = 2
 COLUMN_STEPS = 1
 COLUMN_PLACES = 2
 

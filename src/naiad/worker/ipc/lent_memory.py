@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Iterable
 
 from .mmap import mapped
 from .types import Array
@@ -57,3 +58,11 @@ class LentMemory:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def find_in(memories: Iterable[LentMemory], array: Array) -> tuple[LentMemory, int] | None:
+    """The one of ``memories`` in which ``array`` lies, and where, in bytes from its beginning; None if in none."""
+    for memory in memories:
+        if (offset := memory.offset_of(array)) >= 0:
+            return memory, offset
+    return None

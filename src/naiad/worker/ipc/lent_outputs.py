@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from typing import Sequence
 
-from .lent_memory import LentMemory
+from .lent_memory import LentMemory, find_in
 from .types import Array
 
 MAX_SEGMENTS = 256
@@ -14,12 +15,16 @@ MAX_SEGMENTS = 256
 class LentOutputs:
     """The segments in which outputs of one model lie. Belongs to the event loop.
 
+    Args:
+        arenas: of other processes, for the same model: an output may also lie in an input.
+
     Attributes:
         is_on: whether further segments are to be kept.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, arenas: Sequence[LentMemory]) -> None:
         self.is_on = False
+        self._arenas = arenas
         self._begins: list[int] = []
         self._memories: dict[int, LentMemory] = {}
 
@@ -40,10 +45,7 @@ class LentOutputs:
         memory.close()
 
     def find(self, array: Array) -> tuple[LentMemory, int] | None:
-        """Find the segment in which ``array`` lies, as ``Arena.find``."""
+        """Find the memory in which ``array`` lies, as ``Arena.find``."""
         at = bisect_right(self._begins, array.__array_interface__["data"][0])
-        if not at:
-            return None
-        memory = self._memories[self._begins[at - 1]]
-        offset = memory.offset_of(array)
-        return None if offset < 0 else (memory, offset)
+        memories = [self._memories[self._begins[at - 1]], *self._arenas] if at else self._arenas
+        return find_in(memories, array)

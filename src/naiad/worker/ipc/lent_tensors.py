@@ -51,6 +51,17 @@ class LentTensors:
         self._held[use] = data
         return use, number << ARENA_SHIFT | offset
 
+    def open(self, number: int, offset: int, size: int) -> Array:
+        """A part of a tensor that the other process has not released.
+
+        Raises:
+            ValueError: there is no such part.
+        """
+        held = self._held.get(number)
+        if held is None or offset + size > held.size:
+            raise ValueError(f"{size} bytes at {offset} of the lent tensor {number}, which is not lent or not as long")
+        return held[offset : offset + size]
+
     def release(self, numbers: Sequence[int]) -> None:
         """Note that the other process does not use these tensors any more; numbers of segments are ignored."""
         for number in numbers:

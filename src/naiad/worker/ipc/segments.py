@@ -36,6 +36,8 @@ class ServerSegments:
         self._arenas: dict[int, Array] = {}
         self._released = released
         self._watched: dict[int, Any] = {}
+        # The numbers and bytes of lent tensors, by the id of the array that stands for them.
+        self._lent: dict[int, tuple[int, memoryview]] = {}
 
     def add(self, number: int, descriptor: int, size: int) -> None:
         """Map a segment; the descriptor is closed."""
@@ -64,7 +66,8 @@ class ServerSegments:
 
     def open(self, number: int, offset: int, size: int) -> Array:
         """The bytes of a tensor. The segment is released when the last array that refers to them is gone."""
-        if number < LENT:
+        is_lent = number >= LENT
+        if not is_lent:
             mapped = self._maps.get(number)
         else:
             mapped = self._arenas.get(offset >> ARENA_SHIFT)
@@ -72,15 +75,36 @@ class ServerSegments:
         if mapped is None:
             raise TritonModelException(f"The server named segment {number}, which it never sent")
         # memoryview in between: numpy would otherwise let arrays refer to the whole segment instead of this one.
-        data = np.frombuffer(memoryview(mapped)[offset : offset + size], np.uint8)
+        view = memoryview(mapped)[offset : offset + size]
+        data = np.frombuffer(view, np.uint8)
+        key = id(data)
+        if is_lent:
+            self._lent[key] = number, view
         # The dictionary holds the weak reference, which would otherwise be gone before it could call. The call comes in
         # whichever thread drops the last array.
-        self._watched[number] = weakref.ref(data, lambda _: self._unwatch(number))
+        self._watched[number] = weakref.ref(data, lambda _: self._unwatch(number, key))
         return data
 
-    def _unwatch(self, number: int) -> None:
+    def _unwatch(self, number: int, key: int) -> None:
         self._watched.pop(number, None)
+        self._lent.pop(key, None)
         self._released(number)
+
+    def find_lent(self, data: Any) -> tuple[int, int, Array] | None:
+        """Find the lent tensor in which ``data`` lies, an array or a memoryview in row-major order.
+
+        Returns its number, where ``data`` begins in it, and the bytes of ``data``, which do not keep the tensor from
+        being released; None if it lies elsewhere.
+        """
+        if isinstance(data, np.ndarray):
+            owner, array = data.base, data
+        else:
+            owner, array = getattr(data, "obj", None), np.frombuffer(data, np.uint8)
+        number, view = self._lent.get(id(owner), (0, None))
+        if owner is None or view is None or not array.flags.c_contiguous:
+            return None
+        offset = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+        return number, offset, np.frombuffer(view[offset : offset + array.nbytes], np.uint8)
 
 
 class Segment:

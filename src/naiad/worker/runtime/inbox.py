@@ -15,7 +15,6 @@ from ..ipc.execute_frame import segments_of
 from ..ipc.frame_body import locate
 from ..ipc.mmap import mapped_alone
 from ..ipc.schemas import Schemas, read_schema
-from ..ipc.segments import ServerSegments
 from .flow_control import PausedRequests
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class Inbox:
         self._skipped: set[int] = set()
         self._channel = channel
         self._out = out
-        self._segments = ServerSegments(out.release)
+        self._segments = out.inputs
         self.locate: Locate = partial(locate, self._segments.open)
         self._regions = regions or Regions()
         self._work_arrived = work_arrived

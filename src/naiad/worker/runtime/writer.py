@@ -40,7 +40,8 @@ from ..ipc.frames import (
     SEGMENT,
 )
 from ..ipc.schemas import Schema, call_schema, response_schema
-from ..ipc.segments import Segment, SegmentPool
+from ..ipc.segments import Segment, SegmentPool, ServerSegments
+from .in_place_outputs import InPlaceOutputs
 from .uniform_batch import AddressedResponse, uniform_data
 
 MAX_SCHEMAS = 2048
@@ -57,6 +58,10 @@ class FrameWriter:
             have released one.
         dropped: gets the outputs of a response if some of them are not sent.
         regions: shared memory of the server's clients.
+
+    Attributes:
+        pool: the segments of this side.
+        inputs: those of the server, and what it has lent.
     """
 
     def __init__(
@@ -79,6 +84,7 @@ class FrameWriter:
         # What may be sent from anywhere, also by a thread that is interrupted while it holds the lock.
         self._posted: deque[bytes] = deque()
         self._released: deque[int] = deque()
+        self.inputs = ServerSegments(self.release)
         self._segments_fail = False
         self.sent_bytes = 0
         # What the last error that speaks of CUDA says: the process may have lost its GPU.
@@ -130,21 +136,34 @@ class FrameWriter:
             schema: the common schema of the requests, if they have one and all responses are among ``responses``.
         """
         with self._lock:
-            frame = (schema is not None and self._uniform_frame(batch, responses, schema)) or self._batch_frame(
-                batch, responses
-            )
-            responses.clear()
-            forget()
+            frame = None if schema is None else self._uniform_frame(batch, responses, schema)
+            if frame is not None:
+                responses.clear()
+                forget()
+            else:
+                frame = self._batch_frame(batch, responses, forget)
             self._write(frame)
         # For threads that posted meanwhile and found the lock taken.
         self._flush()
 
-    def _batch_frame(self, batch: int, responses: list[AddressedResponse]) -> bytes:
+    def _batch_frame(self, batch: int, responses: list[AddressedResponse], forget: Callable[[], object]) -> bytes:
+        """The frame for any responses, and what is to be sent behind it; drops the batch."""
         body = FrameBody(self._segment, COUNT.pack(len(responses), 0))
+        in_place = InPlaceOutputs(self.inputs, self._released)
+        self._encode_all(body, responses, in_place)
+        frame = b"" if in_place else body.frame(RESPONSES, batch)
+        responses.clear()
+        forget()
+        if in_place:
+            behind = in_place.settle(body)
+            frame = body.frame(RESPONSES, batch) + behind
+        return frame
+
+    def _encode_all(self, body: FrameBody, responses: list[AddressedResponse], in_place: InPlaceOutputs) -> None:
+        # A function of its own, whose variables refer to no tensor once it has returned.
         for request, response, flags in responses:
             wanted = request._schema.wanted if request._schema else None
-            self._encode(body, request._number, response, wanted, flags, request._parts)
-        return body.frame(RESPONSES, batch)
+            self._encode(body, request._number, response, wanted, flags, request._parts, in_place)
 
     def _uniform_frame(self, batch: int, responses: list[AddressedResponse], schema: Schema) -> bytes | None:
         """The frame for uniform responses; None for others."""
@@ -181,6 +200,7 @@ class FrameWriter:
         wanted: Any | None,
         flags: int,
         parts: Parts | None,
+        in_place: InPlaceOutputs | None = None,
     ) -> None:
         if response is None:
             body.heads.append(RESPONSE_HEAD.pack(number, 0, flags | FLAG_EMPTY, 0, 0))
@@ -201,7 +221,8 @@ class FrameWriter:
                 body.heads.append(RESPONSE_HEAD.pack(number, schema, flags, 0, 0))
                 if written is None:
                     for data, size in payloads:
-                        body.add(data, size)
+                        if in_place is None or not in_place.add(body, data, size):
+                            body.add(data, size)
                     return
                 for (data, size), place in zip(payloads, written):
                     if place is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +19,8 @@ from naiad.shared_memory.tensor_ref import PlacedOutput, as_array
 from naiad.tensor.bytes_codec import decode_bytes
 from naiad.tensor.dtypes import BY_WIRE, DataType
 from naiad.tensor.packed_bytes import PackedStrings, as_strings, stays_packed
-from naiad.worker.ipc.frame_body import aligned, raw_array
-from naiad.worker.ipc.frames import ALIGNMENT, COUNT, FLAG_EMPTY, FLAG_ERROR, IN_REGION, PLACE, RESPONSE_HEAD
+from naiad.worker.ipc.frame_body import OpenSegment, aligned, raw_array
+from naiad.worker.ipc.frames import ALIGNMENT, COUNT, FLAG_EMPTY, FLAG_ERROR, IN_INPUT, IN_REGION, PLACE, RESPONSE_HEAD
 
 
 class ResponseSchema(NamedTuple):
@@ -50,11 +50,13 @@ class ResponseReader:
 
     Args:
         open_segment: the bytes of a tensor that lies in a segment of the worker, by number, offset and size.
+        open_input: the same for a tensor that lies in an input of the worker.
     """
 
-    def __init__(self, spec: ModelSpec, open_segment: Callable[[int, int, int], Array]) -> None:
+    def __init__(self, spec: ModelSpec, open_segment: OpenSegment, open_input: OpenSegment) -> None:
         self._spec = spec
         self._open = open_segment
+        self._open_input = open_input
         self._output_warnings = OutputWarnings(spec)
         # Errors and empty responses have schema 0, which the worker does not announce.
         self._schemas: dict[int, ResponseSchema] = {0: ResponseSchema((), NO_PARAMETERS, True)}
@@ -165,7 +167,7 @@ class ResponseReader:
                 arrays[name] = as_array(PlacedOutput(dtype.numpy, shape))
                 continue
             # Before anything that can fail: a segment is released when nothing refers to its tensor any more.
-            raw = raw_array(self._open, payload, place, data)
+            raw = raw_array(self._open_input if place[1] == IN_INPUT else self._open, payload, place, data)
             if name not in self._spec.outputs:
                 continue
             try:

@@ -62,6 +62,7 @@ class BatchWriter:
 
     Attributes:
         pool: the server's segments for this worker.
+        lent_inputs: those that it uses in place.
         regions: the regions of clients that the worker has been given.
     """
 
@@ -75,7 +76,7 @@ class BatchWriter:
         self._uniform: dict[RequestOptions, Uniform | None] = {}
         self.pool = SegmentPool()
         self._arena = arena
-        self._lent = LentTensors()
+        self.lent_inputs = LentTensors()
         self.regions = WorkerRegions()
 
     def write(self, number: int, first: int, requests: Sequence[InferRequest], frames: list[OutgoingFrame]) -> None:
@@ -149,7 +150,7 @@ class BatchWriter:
     def release(self, numbers: Sequence[int]) -> None:
         """Take back segments and lent tensors that the worker does not use any more."""
         self.pool.release(numbers)
-        self._lent.release(numbers)
+        self.lent_inputs.release(numbers)
 
     def lend(self, raw: Any, size: int, body: FrameBody, frames: list[OutgoingFrame]) -> bool:
         """Add a tensor that the worker uses in place, and may change; False if it has to be copied.
@@ -159,14 +160,14 @@ class BatchWriter:
         if self._arena is None or size < SEGMENT_BYTES:
             return False
         introduce = partial(_introduce_arena, frames)
-        lent = self._lent.lend(np.frombuffer(raw, np.uint8), self._arena, introduce)
+        lent = self.lent_inputs.lend(np.frombuffer(raw, np.uint8), self._arena, introduce)
         if lent is not None:
             body.add_lent(*lent, size)
         return lent is not None
 
     def drop_arenas(self, frames: list[OutgoingFrame]) -> None:
         """Have the worker unmap the arenas of processes that are gone."""
-        frames += [(frame(DROP_ARENA, number), -1) for number in self._lent.forget_closed()]
+        frames += [(frame(DROP_ARENA, number), -1) for number in self.lent_inputs.forget_closed()]
 
     def body(self, frames: list[OutgoingFrame], *heads: bytes) -> FrameBody:
         """The body of a frame for the worker; segments that are new to it are announced in ``frames``.
