@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -162,7 +162,10 @@ def response(number: int, form: int = 1, flags: int = FLAG_FINAL, size: int = 4)
 
 
 def reader(shape: list[int]) -> ResponseReader:
-    made = ResponseReader(spec(outputs=(tensor("y"),)), lambda number, offset, size: np.zeros(size, np.uint8))
+    def opened(number: int, offset: int, size: int) -> np.ndarray[Any, Any]:
+        return np.zeros(size, np.uint8)
+
+    made = ResponseReader(spec(outputs=(tensor("y"),)), opened, opened)
     made.learn(1, orjson.dumps({"outputs": [["y", "FP32", shape]], "parameters": {}}))
     return made
 
