@@ -71,7 +71,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "execution.ensemble": (
         *("cache", "config", "execution.batching", "execution.instances", "execution.model"),
-        *("execution.model_directory", "request", "scheduling", "telemetry", "tensor"),
+        *("execution.model_directory", "request", "scheduling", "telemetry", "tensor", "worker.ipc"),
     ),
     # Frameworks know each other by name alone, through the registry.
     "backends.registry": ("backend_api", "backends.python", "config", "gpus.driver"),

@@ -75,8 +75,8 @@ class Caller:
         self.url = server.url if module is tritonclient.http else server.grpc_url
         self.module = module
 
-    def infer(self, model: str, x: Array, request_id: str = "") -> Array:
-        given = input_of(self.module, "X", x)
+    def infer(self, model: str, x: Array, request_id: str = "", name: str = "X") -> Array:
+        given = input_of(self.module, name, x)
         with self.module.InferenceServerClient(self.url) as client:
             found: Array = client.infer(model, [given], request_id=request_id).as_numpy("Y")
         return found
@@ -89,7 +89,8 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     cached = "max_batch_size: 8 response_cache { enable: true }"
     write_python_model(models, "changes", CHANGES, "max_batch_size: 8 dynamic_batching { }")
     write_python_model(models, "several", CHANGES, count=2)
-    write_python_model(models, "member", CHANGES)
+    for name in ("member", "first", "second"):
+        write_python_model(models, name, CHANGES, "max_batch_size: 8")
     write_python_model(models, "cached", CHANGES, cached)
     write_python_model(models, "two", TWO, tensors=TWO_TENSORS)
     inside = 'parameters { key: "execution" value { string_value: "process" } }'
@@ -109,6 +110,17 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         *steps,
         inputs={"IN": "TYPE_FP32 -1"},
         outputs={"FIRST": "TYPE_FP32 -1", "SECOND": "TYPE_FP32 -1"},
+    )
+    # Only the first step has the ensemble's own input.
+    steps = step("first", {"X": "IN"}, {"Y": "MIDDLE"}), step("network", {"X": "MIDDLE"}, {"Y": "Y"})
+    write_ensemble(models, "chain", *steps, inputs={"IN": "TYPE_FP32 -1"}, outputs={"Y": "TYPE_FP32 -1"})
+    write_ensemble(
+        models,
+        "cached_chain",
+        step("second", {"X": "IN"}, {"Y": "Y"}),
+        inputs={"IN": "TYPE_FP32 -1"},
+        outputs={"Y": "TYPE_FP32 -1"},
+        extra="response_cache { enable: true }",
     )
     options = "--cache-config", "local,size=67108864", *request.param
     with serving(folder / "log", "--model-repository", models, *options) as running:
@@ -239,6 +251,22 @@ def test_a_step_that_changes_its_input_changes_no_other_steps(server: RunningSer
             found = client.infer("both", [given])
             assert (found.as_numpy("FIRST") == number + 1).all()
             assert (found.as_numpy("SECOND") == 2 * number).all()
+
+
+def test_the_first_step_of_an_ensemble_gets_the_input_as_it_came(caller: Caller) -> None:
+    def ask(number: int) -> None:
+        x = row(number, VALUES * (1 + number % 2))
+        assert np.array_equal(caller.infer("chain", x, name="IN"), 2 * (x + 1)), number
+
+    for number in range(20):
+        ask(number)
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(ask, range(40)))
+    # The last step doubles what the first one says. Large tensors between the steps lie elsewhere.
+    assert caller.infer("chain", row(0, 1), "maps", "IN")[0, 0] >= 2
+    for _ in range(3):
+        assert (caller.infer("cached_chain", row(7), name="IN") == 8).all()
+    assert caller.infer("cached_chain", row(0, 1), "maps", "IN")[0, 0] == 0
 
 
 def test_a_framework_in_a_process(caller: Caller) -> None:

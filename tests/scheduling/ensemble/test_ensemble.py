@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from naiad.config.ensemble import EnsembleSpec, StepSpec
+from naiad.config.ensemble import WHEN, EnsembleSpec, StepSpec
 from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.scheduling.ensemble.graph import EnsembleError, Graph, build
 from naiad.scheduling.ensemble.plan import Plan
@@ -166,6 +166,50 @@ def test_decoupled_models_one_behind_the_other_are_bounded() -> None:
     steps = [step("d", {"I": one}, {"O": other}) for one, other in pairwise(names)]
     with pytest.raises(EnsembleError, match="more than 16 decoupled models one behind the other"):
         build(ensemble(*steps), {"d": model(decoupled=True)})
+
+
+# Who reads the inputs of the ensemble
+
+CHAIN = (step("m", {"I": "IN"}, {"O": "t"}), step("m", {"I": "t"}, {"O": "OUT"}))
+READERS: dict[str, tuple[ModelSpec, int]] = {
+    "the first step": (ensemble(*CHAIN), 0),
+    "wherever it is written": (ensemble(*reversed(CHAIN)), 1),
+    "two inputs of one step": (
+        ensemble(step("n", {"I": "IN", "J": "IN2"}, {"O": "OUT"}), inputs={"IN": "FP32 4", "IN2": "FP32 4"}),
+        0,
+    ),
+    "one input twice": (ensemble(step("n", {"I": "IN", "J": "IN"}, {"O": "OUT"})), -1),
+    "two steps with one input": (
+        ensemble(step("m", {"I": "IN"}, {"O": "t"}), step("n", {"I": "IN", "J": "t"}, {"O": "OUT"})),
+        -1,
+    ),
+    "two steps with one input each": (
+        ensemble(
+            step("m", {"I": "IN"}, {"O": "t"}),
+            step("n", {"I": "IN2", "J": "t"}, {"O": "OUT"}),
+            inputs={"IN": "FP32 4", "IN2": "FP32 4"},
+        ),
+        -1,
+    ),
+    "an input that is an output": (
+        ensemble(step("m", *IN_OUT), outputs={"OUT": "FP32 4", "IN": "FP32 4"}),
+        -1,
+    ),
+    "a condition": (
+        ensemble(
+            step("m", {"I": "IN", WHEN: "USE"}, {"O": "OUT"}),
+            inputs={"IN": "FP32 4", "USE": "BOOL 1"},
+        ),
+        -1,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", READERS)
+def test_the_step_that_alone_reads_the_inputs(case: str) -> None:
+    spec, wanted = READERS[case]
+    members = {"m": model(), "n": model(inputs={"I": "FP32 4", "J": "FP32 4"})}
+    assert build(spec, members).only_reader == wanted
 
 
 # What a request needs

@@ -57,6 +57,7 @@ class Members:
         graph: of the ensemble, with these members.
         targets: the model of each step.
         runs: requests that began with these members and have no response yet.
+        only_reader: as in ``Graph``.
     """
 
     __slots__ = (
@@ -68,6 +69,7 @@ class Members:
         "_reserved",
         "_schemas",
         "graph",
+        "only_reader",
         "runs",
         "spec",
         "targets",
@@ -91,6 +93,7 @@ class Members:
         self.targets = tuple(found[name] for name in self._names)
         self._found = tuple((*name, target) for name, target in found.items())
         self.graph: Graph = build(spec, [target.spec for target in self.targets])
+        self.only_reader = self.graph.only_reader
         for target in found.values():
             # The time that a step took is read from the batch that it ran in.
             target.note_batches()

@@ -38,6 +38,7 @@ from naiad.telemetry.metrics.model_statistics import ModelStatistics
 from naiad.telemetry.metrics.recent_latencies import RecentLatencies
 from naiad.telemetry.slow.recorder import SlowRequests
 from naiad.telemetry.tracing.settings_store import Sampler
+from naiad.worker.ipc.arena import Arena
 
 
 class EnsembleModel:
@@ -58,7 +59,6 @@ class EnsembleModel:
     """
 
     regions_from = NO_REGIONS
-    arena = None
     device = None
     may_write_inputs = False
     groups = None
@@ -121,6 +121,15 @@ class EnsembleModel:
     def problem(self) -> str:
         """Why members cannot run requests, "" when all can."""
         return self._members.problem
+
+    @property
+    def arena(self) -> Arena | None:
+        """The memory of the step that alone reads its inputs and may change them; None for any memory."""
+        reader = self._members.only_reader
+        # The cache and a trace read the inputs as they came.
+        if reader < 0 or self._store is not None or (self._sampler is not None and self._sampler.tensors):
+            return None
+        return self._members.targets[reader].arena
 
     # Members
 

@@ -88,6 +88,17 @@ class Graph:
         """Whether a request may get any number of responses."""
         return len(self.parents) > 1
 
+    @property
+    def only_reader(self) -> int:
+        """The index of the step that alone reads the ensemble's inputs, each of them once; -1 if there is none."""
+        given = set(self.inputs.values())
+        read = [(tensor, step.index) for step in self.steps for _, tensor, _ in step.inputs if tensor in given]
+        conditions = {tensor for step in self.steps for tensor, _ in step.conditions}
+        readers = {index for _, index in read}
+        if len(readers) != 1 or len(read) != len({tensor for tensor, _ in read}):
+            return -1
+        return -1 if given & conditions or given & set(self.outputs.values()) else readers.pop()
+
 
 @dataclass(slots=True)
 class _Known:
