@@ -72,6 +72,7 @@ class Caller:
     """A caller over either protocol, in any thread: a client of its own for each request."""
 
     def __init__(self, server: RunningServer, module: Any) -> None:
+        self.server = server
         self.url = server.url if module is tritonclient.http else server.grpc_url
         self.module = module
 
@@ -98,7 +99,8 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     write_model(
         models,
         "network",
-        f'{config} output [ {{ name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }} ] {inside}',
+        f'{config} output [ {{ name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }} ] {inside}'
+        " dynamic_batching { max_queue_delay_microseconds: 20000 }",
         (1,),
         DOUBLE,
     )
@@ -275,9 +277,12 @@ def test_a_framework_in_a_process(caller: Caller) -> None:
 
     for number in range(3):
         ask(number)
-    # Alone and in batches.
+    # Alone and in batches, whose requests the process puts together.
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(ask, range(40)))
+    with tritonclient.http.InferenceServerClient(caller.server.url) as client:
+        stats = client.get_inference_statistics("network")["model_stats"][0]
+    assert stats["inference_count"] > stats["execution_count"]
 
 
 def test_the_messages_of_a_stream(server: RunningServer) -> None:

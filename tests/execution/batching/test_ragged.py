@@ -40,6 +40,7 @@ from naiad.tensor.dtypes import BY_WIRE
 from naiad.worker.ipc.frame_body import locate
 from naiad.worker.ipc.frames import FRAME, SCHEMA
 from naiad.worker.ipc.schemas import read_schema
+from naiad.worker.ipc.types import Place
 from support.loaded_models import spec, tensor
 
 FP32, INT32, INT64 = BY_WIRE["FP32"], BY_WIRE["INT32"], BY_WIRE["INT64"]
@@ -283,11 +284,15 @@ def received(batch: Batch, found: ModelSpec) -> Batch:
         payload = bytearray(whole[FRAME.size :])
         if kind == SCHEMA:
             schemas[number] = read_schema(payload)
-    return read_whole(payload, schemas, partial(locate, no_segment), view)
+    return read_whole(payload, schemas, partial(locate, no_segment), view, no_parts)
 
 
 def no_segment(number: int, offset: int, size: int) -> Array:
     raise AssertionError("so little travels in the frame")
+
+
+def no_parts(parts: list[Place], size: int) -> Place:
+    raise AssertionError("so little is gathered by the server")
 
 
 @given(sizes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,24 +15,38 @@ from naiad.execution.batching.batch import Batch
 from naiad.request import Array, InferRequest, RequestOptions
 from naiad.tensor.bytes_codec import decode_bytes, encode_bytes
 from naiad.tensor.dtypes import DataType
-from naiad.worker.ipc.frame_body import FrameBody, aligned
-from naiad.worker.ipc.frames import COUNT, FLAG_ERROR, FLAG_FINAL, REQUEST, RESPONSE_HEAD, RESPONSES
+from naiad.worker.ipc.frame_body import FrameBody, aligned, places_struct
+from naiad.worker.ipc.frames import COUNT, FLAG_ERROR, FLAG_FINAL, IN_PARTS, REQUEST, RESPONSE_HEAD, RESPONSES
 from naiad.worker.ipc.schemas import Schema, Schemas
 from naiad.worker.ipc.types import Locate, Place
 from naiad.worker.runtime.writer import FrameWriter
 
+Join = Callable[[list[Place], int], Place]
+"""Puts parts with so many bytes together; the list is emptied, so that they can be released."""
 
-def read_whole(payload: bytearray, schemas: Schemas, locate: Locate, spec: ModelSpec) -> Batch:
+
+def read_whole(payload: bytearray, schemas: Schemas, locate: Locate, spec: ModelSpec, join: Join) -> Batch:
     """The batch that an ``EXECUTE`` frame holds, with the inputs of all its requests in those of one."""
     _, schema_number, _, _ = REQUEST.unpack_from(payload, COUNT.size)
     schema = schemas[schema_number]
     first = COUNT.size + REQUEST.size
-    places = locate(payload, schema.places.unpack_from(payload, first), aligned(first + schema.places.size))
+    described = schema.places.unpack_from(payload, first)
+    places = _located(payload, described, aligned(first + schema.places.size), locate, join)
     inputs = {
         name: _array(place, spec.inputs[name].dtype, shape, f"input '{name}' of model '{spec.name}'")
         for (name, _, shape), place in zip(schema.tensors, places, strict=True)
     }
     return Batch([InferRequest(RequestOptions(schema.outputs, _rows(schema, spec)), inputs)])
+
+
+def _located(payload: bytearray, described: tuple[int, ...], data: int, locate: Locate, join: Join) -> Iterator[Place]:
+    for at in range(0, len(described), 4):
+        count, kind, offset, size = place = described[at : at + 4]
+        if kind == IN_PARTS:
+            parts = places_struct(count).unpack_from(payload, data + offset)
+            yield join(list(locate(payload, parts, data)), size)
+        else:
+            yield from locate(payload, place, data)
 
 
 def _rows(schema: Schema, spec: ModelSpec) -> int:
@@ -52,6 +67,11 @@ def _array(place: Place, dtype: DataType, shape: tuple[int, ...], what: str) -> 
 
 class BatchResponseWriter(FrameWriter):
     """A frame writer with the responses of whole batches."""
+
+    def drop(self, references: list[Any]) -> None:
+        """Drop references to the server's memory, which is released with the next frame and not for each by itself."""
+        with self._lock:
+            references.clear()
 
     def send_results(self, number: int, batch: Batch, spec: ModelSpec) -> None:
         """Send the results of a batch, or its error.

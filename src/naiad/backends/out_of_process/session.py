@@ -15,6 +15,7 @@ from naiad.backend_api.backend import Instance
 from naiad.backends import registry
 from naiad.backends.out_of_process.backend_cache import BackendCache, CachedBackend
 from naiad.backends.out_of_process.batch_codec import BatchResponseWriter, read_whole
+from naiad.backends.out_of_process.input_memory import InputMemory
 from naiad.backends.out_of_process.load_command import LoadCommand, unpack
 from naiad.config.spec import ModelSpec
 from naiad.errors import InternalError, ModelLoadError, NaiadError
@@ -24,6 +25,7 @@ from naiad.processes.freed_memory import return_freed_memory
 from naiad.worker.ipc.errors import ServerGoneError
 from naiad.worker.ipc.frames import CONFIG, EXECUTE, FAILED, INIT, LOG, OPEN, READY
 from naiad.worker.ipc.reader import Channel, Waiter
+from naiad.worker.ipc.types import Place
 from naiad.worker.runtime.inbox import Inbox
 
 
@@ -43,6 +45,7 @@ class FrameworkSession:
         self._main = Waiter()
         # Without checks of readiness: ``READY`` says that there is no ``is_ready()`` to call.
         self._arrivals = Inbox(self._channel, self._out, self._main.wake, lambda number: None)
+        self._memory = InputMemory()
         self._backends = backends
         self._opened = opened
         self._key = ""
@@ -77,6 +80,7 @@ class FrameworkSession:
         """
         self._channel.poll()
         self._out.trim()
+        self._memory.trim()
 
     def log(self, level: str, message: str, **more: Any) -> None:
         """Write a line into the server's log, if there is still a server."""
@@ -100,12 +104,17 @@ class FrameworkSession:
         spec, instance = self._spec, self._instance
         if spec is None or instance is None:
             raise InternalError("a batch came before the order to make an instance")
-        batch = read_whole(payload, schemas, self._arrivals.locate, spec)
+        batch = read_whole(payload, schemas, self._arrivals.locate, spec, self._join)
         run_once(instance, batch, spec)
         self._out.send_results(number, batch, spec)
         if lost_gpus.problem:
             # Sent before, and nothing that still runs in this process can end well. The server starts another.
             os._exit(1)
+
+    def _join(self, parts: list[Place], size: int) -> Place:
+        joined = self._memory.joined(parts, size)
+        self._out.drop(parts)
+        return joined
 
     # Loading
 

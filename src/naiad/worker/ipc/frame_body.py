@@ -11,7 +11,7 @@ from typing import Any, Callable, Sequence
 
 import numpy as np
 
-from .frames import ALIGNMENT, FRAME, PLACE, SEGMENT_BYTES
+from .frames import ALIGNMENT, FRAME, IN_PARTS, PLACE, SEGMENT_BYTES
 from .segments import Segment
 from .types import Array, Place
 
@@ -74,6 +74,14 @@ class FrameBody:
         """Add a tensor that stays where it is, in an arena."""
         self.taken.append(number)
         self.heads.append(PLACE.pack(number, 0, offset, size))
+
+    def add_apart(self, count: int, size: int) -> None:
+        """Make the last ``count`` tensors, of ``size`` bytes together, parts of one that the other side joins."""
+        places = b"".join(self.heads[-count:])
+        self.heads[-count:] = [PLACE.pack(count, IN_PARTS, self._data_bytes, size)]
+        gap = -len(places) % ALIGNMENT
+        self._data += (places, PADDING[gap])
+        self._data_bytes += len(places) + gap
 
     def add_joined(self, parts: Sequence[Any], size: int) -> None:
         """Add one tensor of ``size`` bytes that consists of ``parts`` one after the other.

@@ -18,7 +18,7 @@ Datatypes are the wire names (``FP32``). BF16 and BYTES travel as the protocol's
 length of four bytes).
 
 **Tensors.** Each tensor of a request or a response has a place: ``u32 segment, u32 kind, u64 offset, u64 bytes``.
-The kind is 0, except for ``IN_REGION`` and ``IN_INPUT``.
+The kind is 0, except for ``IN_REGION``, ``IN_INPUT`` and ``IN_PARTS``.
 Segment 0 is the data part of the frame itself, which comes after all else and begins at a multiple of ``ALIGNMENT``
 from the beginning of the payload; offsets count from there, and tensors are aligned to ``ALIGNMENT`` in it. Small
 tensors travel like this, tensors of ``SEGMENT_BYTES`` and more in a segment.
@@ -84,7 +84,9 @@ them. In default mode it releases them with the responses of the batch.
 **Models of frameworks** outside the server's process use a part of this protocol. ``INIT`` holds
 ``{"version", "orders"}``, a step of loading; there may be several, each answered by ``CONFIG``, ``READY`` or
 ``FAILED``. A batch is one request: its inputs are those of all requests, one behind the other, and its one response
-(``RESPONSES``) has the outputs of all.
+(``RESPONSES``) has the outputs of all. Large inputs of several requests stay apart: the place of such an input has the
+kind ``IN_PARTS``, the number of parts in place of a segment's, an offset in the data part, where the places of the
+parts lie, and the bytes of all of them.
 """
 
 from __future__ import annotations
@@ -108,6 +110,7 @@ LENT = 1 << 31
 ARENA_SHIFT = 40
 IN_REGION = 1
 IN_INPUT = 2
+IN_PARTS = 3
 COLUMN_STEPS = 1
 COLUMN_PLACES = 2
 

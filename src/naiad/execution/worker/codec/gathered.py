@@ -18,7 +18,8 @@ from naiad.execution.worker.codec.writer import BatchWriter
 from naiad.request import Array
 from naiad.tensor.bytes_codec import Raw
 from naiad.tensor.packed_bytes import serialised
-from naiad.worker.ipc.frames import COUNT, EXECUTE, REQUEST
+from naiad.worker.ipc.frame_body import FrameBody
+from naiad.worker.ipc.frames import COUNT, EXECUTE, REQUEST, SEGMENT_BYTES
 
 # Kinds of numpy types whose arrays export their memory as it is.
 _PLAIN: Final = "biuf"
@@ -48,16 +49,28 @@ def write_gathered(
         for name, joined in inputs.items():
             to_raw = _strings if spec.inputs[name].dtype.is_bytes else _memory
             parts = [to_raw(part) for part in joined.parts]
-            size = sum([len(p) if isinstance(p, (bytes, bytearray)) else p.nbytes for p in parts])
-            # The input of one request alone stays where it is.
-            is_alone = len(parts) == 1 and not hasattr(parts[0], "read_into")
-            if not is_alone or not writer.lend(parts[0], size, body, frames):
-                body.add_joined(parts, size)
+            sizes = [len(p) if isinstance(p, (bytes, bytearray)) else p.nbytes for p in parts]
+            # Large inputs stay where they are, and the process joins them: that would take the event loop too long.
+            if min(sizes) >= SEGMENT_BYTES and any(map(writer.can_lend, parts)):
+                _add_apart(writer, body, parts, sizes, frames)
+            else:
+                body.add_joined(parts, sum(sizes))
         frames.append((body.frame(EXECUTE, number), -1))
     except BaseException:
         # The worker releases only what a frame has named.
         writer.release(body.taken)
         raise
+
+
+def _add_apart(
+    writer: BatchWriter, body: FrameBody, parts: Sequence[Any], sizes: Sequence[int], frames: list[OutgoingFrame]
+) -> None:
+    """Add an input in the parts in which it came."""
+    for part, size in zip(parts, sizes, strict=True):
+        if not writer.can_lend(part) or not writer.lend(part, size, body, frames):
+            body.add_joined([part], size)
+    if len(parts) > 1:
+        body.add_apart(len(parts), sum(sizes))
 
 
 def _strings(part: Array | PaddedRows) -> Raw:

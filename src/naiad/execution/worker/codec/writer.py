@@ -152,6 +152,12 @@ class BatchWriter:
         self.pool.release(numbers)
         self.lent_inputs.release(numbers)
 
+    def can_lend(self, raw: Any) -> bool:
+        """Whether ``raw``, which may be a part of a region, lies where the worker can use it in place."""
+        if self._arena is None or hasattr(raw, "read_into"):
+            return False
+        return self._arena.find(np.frombuffer(raw, np.uint8)) is not None
+
     def lend(self, raw: Any, size: int, body: FrameBody, frames: list[OutgoingFrame]) -> bool:
         """Add a tensor that the worker uses in place, and may change; False if it has to be copied.
 

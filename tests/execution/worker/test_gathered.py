@@ -1,0 +1,141 @@
+"""Batches for a framework's process: large inputs stay where they came in, and the process puts them together."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from naiad.backends.out_of_process.batch_codec import BatchResponseWriter, read_whole
+from naiad.backends.out_of_process.input_memory import InputMemory
+from naiad.execution.batching.ragged import JoinedInput
+from naiad.execution.worker.codec.client_memory import OutgoingFrame
+from naiad.execution.worker.codec.gathered import write_gathered
+from naiad.execution.worker.codec.writer import BatchWriter
+from naiad.worker.ipc import frames as p
+from naiad.worker.ipc.arena import Arena
+from naiad.worker.ipc.frame_body import locate
+from naiad.worker.ipc.mmap import mapped_alone
+from naiad.worker.ipc.schemas import Schemas, read_schema
+from naiad.worker.ipc.segments import ServerSegments
+from naiad.worker.ipc.types import Place
+from support.loaded_models import spec, tensor
+
+Array = np.ndarray[Any, Any]
+VALUES = 10_000
+MODEL = spec(inputs=(tensor("x", dims=(-1,)),), outputs=(tensor("y", dims=(-1,)),))
+
+
+@pytest.fixture
+def arena() -> Iterator[Arena]:
+    found = Arena(1 << 20)
+    yield found
+    found.close()
+
+
+def in_arena(arena: Arena, values: Array) -> Array:
+    """The values in a block."""
+    block = arena.allocate(-(-values.nbytes // 4096) * 4096)
+    assert block is not None
+    found: Array = block[: values.nbytes].view(values.dtype).reshape(values.shape)
+    found[:] = values
+    return found
+
+
+def rows(count: int, values: int = VALUES) -> Array:
+    """Rows of which no two are alike."""
+    return np.arange(count * values, dtype=np.float32).reshape(count, values)
+
+
+class Process:
+    """The process's side: reads what is sent to it, and counts what it puts together."""
+
+    def __init__(self) -> None:
+        self.released: list[int] = []
+        self.joined: list[int] = []
+        self._segments = ServerSegments(self.released.append)
+        self._schemas: Schemas = {}
+        self._memory = InputMemory()
+
+    def read(self, frames: Sequence[OutgoingFrame]) -> Array:
+        """The input of the batch."""
+        for whole, descriptor in frames:
+            kind, _, number = p.FRAME.unpack_from(whole)
+            payload = bytearray(whole[p.FRAME.size :])
+            size = int.from_bytes(payload[:8], "little")
+            if kind == p.SCHEMA:
+                self._schemas[number] = read_schema(payload)
+            elif kind == p.ARENA:
+                self._segments.add_arena(number, mapped_alone(descriptor, size))
+            elif kind == p.SEGMENT:
+                self._segments.add(number, descriptor, size)
+        batch = read_whole(payload, self._schemas, partial(locate, self._segments.open), MODEL, self._join)
+        return batch.requests[0].inputs["x"]
+
+    def _join(self, parts: list[Place], size: int) -> Place:
+        self.joined.append(len(parts))
+        place = self._memory.joined(parts, size)
+        parts.clear()
+        return place
+
+
+def sent(arena: Arena, parts: list[Array]) -> list[OutgoingFrame]:
+    shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
+    frames: list[OutgoingFrame] = []
+    write_gathered(BatchWriter(MODEL, arena), MODEL, 1, {"x": JoinedInput(parts, shape)}, ["y"], frames)
+    return frames
+
+
+def test_parts_in_the_arena_are_put_together_by_the_process(arena: Arena) -> None:
+    whole, process = rows(5), Process()
+    parts = [in_arena(arena, whole[:2]), in_arena(arena, whole[2:3]), in_arena(arena, whole[3:])]
+    found = process.read(sent(arena, parts))
+    assert np.array_equal(found, whole)
+    assert process.joined == [3]
+    assert not np.shares_memory(found, parts[0])
+    # Released before the model runs.
+    assert len(process.released) == 3 and min(process.released) >= p.LENT
+
+
+def test_parts_from_elsewhere_come_along(arena: Arena) -> None:
+    whole, process = rows(4), Process()
+    assert np.array_equal(process.read(sent(arena, [whole[:1], in_arena(arena, whole[1:3]), whole[3:]])), whole)
+    assert process.joined == [3]
+    assert sorted(number >= p.LENT for number in process.released) == [False, False, True]
+
+
+@pytest.mark.parametrize("case", ["none in the arena", "one alone", "one is small"])
+def test_other_inputs_arrive_in_one_piece(arena: Arena, case: str) -> None:
+    whole, process = rows(4), Process()
+    parts = {
+        "none in the arena": lambda: [whole[:2], whole[2:]],
+        "one alone": lambda: [in_arena(arena, whole)],
+        "one is small": lambda: [in_arena(arena, part) for part in np.split(rows(2, 100), 2)],
+    }[case]()
+    wanted = rows(2, 100) if case == "one is small" else whole
+    assert np.array_equal(process.read(sent(arena, parts)), wanted)
+    assert process.joined == []
+
+
+def test_parts_are_released_with_the_next_frame() -> None:
+    ours, theirs = socket.socketpair()
+    writer = BatchResponseWriter(ours, lambda: None)
+    descriptor = os.memfd_create("test")
+    os.ftruncate(descriptor, 1 << 16)
+    writer.inputs.add_arena(1, mapped_alone(descriptor, 1 << 16))
+    parts = [writer.inputs.open(p.LENT + n, 1 << p.ARENA_SHIFT | n, 100) for n in (0, 1)]
+    writer.drop(parts)
+    theirs.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        theirs.recv(1)
+    writer.post(p.FRAME.pack(p.PONG, 0, 7))
+    data = theirs.recv(1000)
+    at = data.index(p.FRAME.pack(p.RELEASE, 8, 0)) + p.FRAME.size
+    assert sorted(n for (n,) in p.NUMBERS.iter_unpack(data[at : at + 8])) == [p.LENT, p.LENT + 1]
+    for end in (ours, theirs):
+        end.close()
