@@ -153,7 +153,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("request", "scheduling", "shared_memory", "telemetry.logs", "tensor", "wire.v2"),
     ),
     "frontends.http.server": (
-        *("frontends.access", "frontends.inference", "frontends.net", "options", "request", "scheduling"),
+        *("eventloop", "frontends.access", "frontends.inference", "frontends.net", "options", "request", "scheduling"),
         *("telemetry.logs", "wire.compression", "wire.http1", "worker.ipc.buffer_pool", "worker.ipc.receive_pools"),
     ),
     "frontends.http.json_worker": (

@@ -170,6 +170,7 @@ def test_large_answers_share_the_connection() -> None:
         assert sum(sizes) == 900_000 + 65_535
         assert min(sizes) > 200_000
         peer.send(growth(0, 1 << 24))
+        await peer.turn()
         assert [received(peer, i) for i in (1, 3, 5)] == [message(numbered(1_000_000))] * 3
 
     run(test())
@@ -187,6 +188,9 @@ def test_a_transport_that_is_full_gets_no_more() -> None:
         assert received(peer, 1) == b""
         peer.transport.reading = False
         peer.connection.resume_writing()
+        # Four megabytes in each turn of the loop.
+        for _ in range(2):
+            await peer.turn()
         assert received(peer, 1) == message(numbered(20_000_000))
 
     run(test())

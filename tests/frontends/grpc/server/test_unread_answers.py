@@ -320,6 +320,7 @@ def test_new_calls_are_refused_while_too_much_waits_and_accepted_again(little: i
         peer.send(echo(peer, 11))
         assert refused(peer) == [5, 7, 9]
         peer.send(OPENED)
+        await peer.turn()
         assert peer.status(3) == peer.status(11) == (0, "")
         assert peer.serves(13)
         assert not peer.core.failed

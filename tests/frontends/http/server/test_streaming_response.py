@@ -52,26 +52,29 @@ def test_each_piece_leaves_at_once_and_the_connection_stays(loop: str) -> None:
 
 
 def test_who_is_told_that_there_is_room_may_end_the_answer() -> None:
-    exchanges: list[Exchange] = []
-    peer = Peer(lambda head: lambda exchange, body: exchanges.append(exchange))
-    peer.receive(post("/1") + post("/2") + post("/3"))
-    first, second, third = exchanges
-    answer = StreamingResponse(second, 200, TYPE)
-    answer.send(b"x" * (BEHIND_BYTES + 1))
-    assert answer.is_behind
+    async def test() -> None:
+        exchanges: list[Exchange] = []
+        peer = Peer(lambda head: lambda exchange, body: exchanges.append(exchange))
+        peer.receive(post("/1") + post("/2") + post("/3"))
+        first, second, third = exchanges
+        answer = StreamingResponse(second, 200, TYPE)
+        answer.send(b"x" * (BEHIND_BYTES + 1))
+        assert answer.is_behind
 
-    def end() -> None:
-        answer.send(b"last")
-        answer.end()
+        def end() -> None:
+            answer.send(b"last")
+            answer.end()
 
-    answer.when_taken(end)
-    third.send_status(200, TYPE, b"three")
-    assert not peer.transport.written
-    first.send_status(200, TYPE, b"one")
-    assert not peer.connection.pending
-    assert peer.transport.written.count(b"HTTP/1.1 200 OK") == 3
-    assert b"\r\n4\r\nlast\r\n0\r\n\r\nHTTP/1.1" in peer.transport.written
-    assert peer.transport.written.endswith(b"three")
+        answer.when_taken(end)
+        third.send_status(200, TYPE, b"three")
+        assert not peer.transport.written
+        first.send_status(200, TYPE, b"one")
+        assert not peer.connection.pending
+        assert peer.transport.written.count(b"HTTP/1.1 200 OK") == 3
+        assert b"\r\n4\r\nlast\r\n0\r\n\r\nHTTP/1.1" in peer.transport.written
+        assert peer.transport.written.endswith(b"three")
+
+    run(test(), "asyncio")
 
 
 def test_a_stream_takes_its_turn_among_other_answers(loop: str) -> None:

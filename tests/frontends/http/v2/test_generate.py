@@ -233,6 +233,8 @@ def test_what_a_caller_does_not_take_is_bounded(tmp_path: Path) -> None:
             sent += 1
             assert sent < 100
             played.last.respond_part(output(b"x" * (1 << 20)), None, False)
+        # Large pieces wait for a turn of the loop.
+        await asyncio.sleep(0)
         *_, error, end = events(peer)
         assert "come faster than they are taken" in error["error"] and end is None
         assert 16 <= sent <= 20

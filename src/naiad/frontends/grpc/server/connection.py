@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from naiad.errors import NaiadError
 from naiad.eventloop.end_of_turn import end_of_turn_queue
+from naiad.eventloop.large_writes import LARGE_BYTES
 from naiad.frontends.grpc.rpc.access_gate import admitted
 from naiad.frontends.grpc.rpc.call_log import with_call_log
 from naiad.frontends.grpc.rpc.timed_call import with_timing
@@ -66,6 +67,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         "_end_of_turn",
         "_going_away_ns",
         "_heard",
+        "_in_line",
         "_keepalive",
         "_linger_s",
         "_loop",
@@ -110,6 +112,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._heard = False
         self._wakes = False
         self._choked = False
+        self._in_line = False
         self._yields = False
         self._closing = False
         self._going_away_ns = 0
@@ -245,8 +248,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._wakes = True
             self._end_of_turn.call(self._loop, self._flush)
 
-    def _flush(self) -> None:
-        """Write the due frames, as far as the peer takes them."""
+    def _flush(self, has_turn: bool = False) -> None:
+        """Write the due frames, as far as the peer takes them and other connections have had their turns.
+
+        ``has_turn``: this connection has waited for its own.
+        """
         self._wakes = False
         if self.lost:
             # Nobody reads them, and views among them keep tensors alive.
@@ -255,7 +261,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         core = self.core
         more = True
         while more:
-            more = bool(core.waiting) and not self._choked and self._pump()
+            more = bool(core.waiting) and not self._choked and (has_turn or self._has_room()) and self._pump()
+            has_turn = False
             out = core.out
             if out:
                 # A new list: the transport may keep the pieces of the old one.
@@ -278,14 +285,31 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if self._waiting > before:
             self.service.count_waiting(self._waiting - before, self._loop.call_soon)
 
+    def _has_room(self) -> bool:
+        """Whether waiting data may be written in this turn of the loop; if not, they are in a later one."""
+        writes = self.service.large_writes
+        if writes.has_room:
+            return True
+        if not self._in_line:
+            self._in_line = True
+            writes.wait(self._take_turn)
+        return False
+
+    def _take_turn(self) -> None:
+        self._in_line = False
+        self._flush(True)
+
     def _pump(self) -> bool:
         core = self.core
         # Without this the streams would wake the connection, which writes already.
         core.inside = True
+        before = core.waiting_bytes
         try:
             return core.pump(PUMP_BYTES)
         finally:
             core.inside = False
+            if (sent := before - core.waiting_bytes) >= LARGE_BYTES:
+                self.service.large_writes.spend(sent)
 
     def _write_all(self, out: list[Any]) -> None:
         if self.service.gathers_writes:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, Protocol
 
 from naiad.clock import Clock, SystemClock
+from naiad.eventloop.large_writes import LargeWrites
 from naiad.frontends.grpc.rpc.deadlines import Deadlines
 from naiad.frontends.net.listener import ServedConnection
 from naiad.telemetry.metrics.server_statistics import CancelCounts
@@ -73,6 +75,7 @@ class GrpcService:
         "draining",
         "gate",
         "gathers_writes",
+        "large_writes",
         "limits",
         "methods",
         "on_empty",
@@ -96,6 +99,7 @@ class GrpcService:
         self.limits = limits
         self.cancelled = CancelCounts() if cancelled is None else cancelled
         self.clock = clock or SystemClock()
+        self.large_writes = LargeWrites(lambda callback: asyncio.get_running_loop().call_soon(callback))
         self.buffer = bytearray(RECEIVE_BYTES)
         self.pools = ReceivePools()
         self.shared_buffer = True

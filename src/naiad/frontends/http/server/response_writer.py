@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
 from naiad.errors import InternalError
+from naiad.eventloop.large_writes import LARGE_BYTES
 from naiad.frontends.http.server.exchange import Exchange, PartialResponse
 from naiad.frontends.http.server.streaming_response import StreamingResponse
 from naiad.wire.http1.head import CONTINUE, RequestHead, adapt_response
@@ -21,10 +22,9 @@ if TYPE_CHECKING:
     from naiad.frontends.http.server.state import HttpService
     from naiad.wire.http1.head import Part
 
-JOIN_BELOW_BYTES: Final = 65_536
-
-# The reasons to read no further request: the peer does not take its responses; the connection ends after the last one.
-CHOKED, FINAL = 1, 2
+# The reasons to read no further request: the peer does not take its responses; the connection ends after the last one;
+# a response waits for a later turn of the loop.
+CHOKED, FINAL, DEFERRED = 1, 2, 4
 
 REFUSED_HEAD: Final = RequestHead("", "", "", (1, 1), {"connection": "close"})
 _INTERIM_HEAD: Final = RequestHead("", "", "", (1, 1), {})
@@ -42,6 +42,7 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
     """
 
     __slots__ = (
+        "_deferred",
         "_eof",
         "_service",
         "_transport",
@@ -59,6 +60,7 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
 
     def __init__(self, service: HttpService) -> None:
         self._service = service
+        self._deferred: list[list[Part]] = []
         self._eof = False
         self._unsent = 0
         self.pending: deque[Exchange] = deque()
@@ -106,9 +108,7 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
         self.halted &= ~CHOKED
         # Before the reading resumes, which may write and pause again.
         self._wait(self._find_quiet_limit_s())
-        self._resume()
-        if self.pending and type(response := self.pending[0].response) is StreamingResponse:
-            response.look()
+        self._resume_all()
 
     def _can_half_close(self) -> bool:
         """Whether one direction can end alone, which TLS does not allow."""
@@ -122,16 +122,49 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
     # Responses.
 
     def write_parts(self, parts: list[Part]) -> None:
-        """Write one response: small ones as one piece, large ones without copying them."""
-        # Copying little costs less than several writes.
-        if sum(map(len, parts)) < JOIN_BELOW_BYTES:
+        """Write one response: small ones as one piece, large ones without copying them, perhaps in a later turn."""
+        size = sum(map(len, parts))
+        if self._deferred:
+            # Behind the response that waits.
+            self._deferred.append(parts)
+        elif size < LARGE_BYTES:
+            # Copying little costs less than several writes.
             self.write(b"".join(parts))
-        elif self._service.gathers_writes:
+        elif self._service.large_writes.has_room:
+            self._write_large(parts, size)
+        else:
+            self._deferred.append(parts)
+            self.halted |= DEFERRED
+            self._service.large_writes.wait(self._take_turn)
+
+    def _write_large(self, parts: list[Part], size: int) -> None:
+        self._service.large_writes.spend(size)
+        if self._service.gathers_writes:
             self._transport.writelines(parts)
         else:
             # asyncio's writelines may ignore back-pressure: see ``HttpService.gathers_writes``.
             for part in parts:
                 self.write(part)
+
+    def _write_deferred(self) -> None:
+        """Write the response that waits for its turn, and what came behind it."""
+        deferred, self._deferred = self._deferred, []
+        self.halted &= ~DEFERRED
+        for parts in deferred:
+            self._write_large(parts, sum(map(len, parts)))
+
+    def _take_turn(self) -> None:
+        if self.lost:
+            self._deferred.clear()
+        elif self._deferred:
+            self._write_deferred()
+            self._resume_all()
+
+    def _resume_all(self) -> None:
+        """Resume all that waited for responses to leave."""
+        self._resume()
+        if self.pending and type(response := self.pending[0].response) is StreamingResponse:
+            response.look()
 
     def respond_slowly(self, exchange: Exchange, parts: Sequence[Part]) -> None:
         """Take a response that cannot be written unchanged, or not yet."""
@@ -190,7 +223,8 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
 
     def unsent_bytes(self) -> int:
         """Bytes of responses that the peer has not taken yet."""
-        return self._transport.get_write_buffer_size()
+        deferred = sum(len(part) for parts in self._deferred for part in parts)
+        return self._transport.get_write_buffer_size() + deferred
 
     def backlog_bytes(self) -> int:
         """Bytes of responses that the peer has not taken, or that wait for earlier responses."""
@@ -226,6 +260,7 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
 
     def _say_goodbye(self) -> None:
         """Close so that the peer reads the last response: closing with unread input would reset the connection."""
+        self._write_deferred()
         if self._eof or not self._can_half_close():
             self._transport.close()
         elif not self._transport.is_closing():

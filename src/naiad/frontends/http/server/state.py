@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from naiad.eventloop.large_writes import LargeWrites
 from naiad.frontends.net.listener import ServedConnection
 from naiad.scheduling.admission import RequestBudget
 from naiad.wire.http1.head import HeadMemo, HttpError, RequestHead
@@ -88,6 +89,7 @@ class HttpService:
         arriving_bytes: bytes received of bodies that are not whole yet.
         take_http2: takes connections that begin as HTTP/2; None refuses them.
         call_soon: schedules a callback for the next turn of the loop.
+        large_writes: those of all connections.
     """
 
     __slots__ = (
@@ -100,6 +102,7 @@ class HttpService:
         "connections",
         "draining",
         "gathers_writes",
+        "large_writes",
         "limits",
         "memo",
         "on_empty",
@@ -129,6 +132,7 @@ class HttpService:
         self.draining = False
         self.on_empty: Callable[[], None] | None = None
         self.call_soon: Callable[[Callable[[], object]], object] = _call_soon
+        self.large_writes = LargeWrites(lambda callback: self.call_soon(callback))
         self.take_http2 = take_http2
 
     def receive_buffer(self) -> bytearray:
