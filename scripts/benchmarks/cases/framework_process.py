@@ -30,14 +30,15 @@ def _measure(settings: Settings, title: str, values: int) -> Iterator[Figure]:
     That is the reference's way to run a model in a process of its own.
     """
     ours, theirs = settings.work / title, settings.work / f"{title}-reference"
-    _add_network(ours)
+    add_network(ours)
     python_models.add_python_identity(theirs, MODEL)
     with contenders(settings, ours, their_repository=theirs) as servers:
         contest = Contest(title, MODEL, values, lambda x: x, {1: 3.0, 4: 3.0, 16: 3.0}, is_pinned=True)
         yield from measure(settings, servers, contest)
 
 
-def _add_network(repository: Path) -> None:
+def add_network(repository: Path) -> None:
+    """Add the network as ``MODEL``, run in a process."""
     version = models.add_model(
         repository,
         MODEL,

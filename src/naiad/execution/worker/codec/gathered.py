@@ -51,7 +51,7 @@ def write_gathered(
             parts = [to_raw(part) for part in joined.parts]
             sizes = [len(p) if isinstance(p, (bytes, bytearray)) else p.nbytes for p in parts]
             # Large inputs stay where they are, and the process joins them: that would take the event loop too long.
-            if min(sizes) >= SEGMENT_BYTES and any(map(writer.can_lend, parts)):
+            if min(sizes, default=0) >= SEGMENT_BYTES and any(map(writer.can_lend, parts)):
                 _add_apart(writer, body, parts, sizes, frames)
             else:
                 body.add_joined(parts, sum(sizes))
