@@ -11,7 +11,7 @@ import numpy as np
 from .. import models, python_models
 from ..figures import CaseError, Figure
 from ..infer import Request, binary_request, check_answer
-from ..load import Load, measure, measure_at
+from ..load import Load, generator, measure
 from ..rounds import alternate, median
 from ..servers import Server, naiad
 from ..settings import Settings
@@ -20,9 +20,6 @@ from .mlp import input_row
 
 VALUES, QUICK_VALUES = 1 << 20, 1 << 16
 CALLERS = 64
-RATE = 200
-"""Small requests a second: few enough to leave the processors to the large ones."""
-RATE_CONNECTIONS = 32
 
 
 def measure_beside(settings: Settings) -> Iterator[Figure]:
@@ -43,7 +40,8 @@ def _beside(settings: Settings, server: Server, small: Request, name: str, large
     rates: list[float] = []
 
     def alone() -> float:
-        return measure_at(server, small, RATE, RATE_CONNECTIONS, settings.seconds, settings.work).p99_us
+        # One after the other: more would take the processors from the large ones.
+        return measure(server, small, 1, settings.seconds, settings.work, pin=False).p99_us
 
     def beside() -> float:
         with sending(settings, server, large, rates):
@@ -53,9 +51,7 @@ def _beside(settings: Settings, server: Server, small: Request, name: str, large
     found = alternate(settings.rounds, {"alone": alone, "beside": beside})
     p99 = {when: median(taken, float) for when, taken in found.items()}
     size = len(large.body) / 1e6
-    yield Figure(
-        f"large_beside_{name}_alone_p99", p99["alone"], "us", note=f"{RATE} requests/s, from when each was due"
-    )
+    yield Figure(f"large_beside_{name}_alone_p99", p99["alone"], "us", note=f"one connection, by {generator()}")
     yield Figure(f"large_beside_{name}_p99", p99["beside"], "us", note=f"beside {CALLERS} callers of {size:.1f} MB")
     yield Figure(f"large_beside_{name}_rate", rates[-1], "requests/s", note="of the large ones")
 
