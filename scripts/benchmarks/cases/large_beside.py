@@ -20,6 +20,7 @@ from .mlp import input_row
 
 VALUES, QUICK_VALUES = 1 << 20, 1 << 16
 CALLERS = 64
+SETTLE_SECONDS = 2
 
 
 def measure_beside(settings: Settings) -> Iterator[Figure]:
@@ -39,13 +40,18 @@ def measure_beside(settings: Settings) -> Iterator[Figure]:
 def _beside(settings: Settings, server: Server, small: Request, name: str, large: Request) -> Iterator[Figure]:
     rates: list[float] = []
 
-    def alone() -> float:
+    def take(seconds: int) -> float:
         # One after the other: more would take the processors from the large ones.
-        return measure(server, small, 1, settings.seconds, settings.work, pin=False).p99_us
+        return measure(server, small, 1, seconds, settings.work, pin=False).p99_us
+
+    def alone() -> float:
+        # First the server ends what the callers of the last round have left behind.
+        take(SETTLE_SECONDS)
+        return take(settings.seconds)
 
     def beside() -> float:
         with sending(settings, server, large, rates):
-            return alone()
+            return take(settings.seconds)
 
     beside()
     found = alternate(settings.rounds, {"alone": alone, "beside": beside})
