@@ -6,7 +6,7 @@ import os
 import resource
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,11 @@ from naiad.worker.ipc.buffer_pool import KEEP_S
 from naiad.worker.ipc.lent_memory import LentMemory
 from naiad.worker.ipc.lent_outputs import LentOutputs
 from naiad.worker.ipc.lent_tensors import LentTensors
+from naiad.worker.ipc.memory_release import memory_release
 from naiad.worker.ipc.mmap import mapped
 from naiad.worker.ipc.receive_pools import ReceivePools
 from naiad.worker.ipc.segments import anonymous_file
-from support.worker_peer import Child, Request, worker_of, write_execute
+from support.worker_peer import Child, Request, eventually, worker_of, write_execute
 
 PAGE = 4096
 BLOCK = 16 * PAGE
@@ -112,6 +113,21 @@ def test_memory_of_dropped_blocks_is_given_back(arena: Arena) -> None:
     assert (blocks[0] == 7).all()
 
 
+def test_a_large_block_is_used_again_when_its_memory_was_given_back(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due: list[Callable[[], object]] = []
+    monkeypatch.setattr(memory_release, "release", lambda size, work: due.append(work))
+    allocated(arena, ROOM)
+    assert arena.allocate(PAGE) is None and arena.is_empty
+    (work,) = due
+    work()
+    assert not allocated(arena, ROOM, 0).any()
+    # The rest of it comes after the end of the arena.
+    arena.close()
+    due.pop()()
+
+
 def test_blocks_outlive_the_arena(arena: Arena) -> None:
     block = allocated(arena, BLOCK, 9)
     arena.close()
@@ -152,8 +168,8 @@ def test_blocks_never_overlap(steps: list[tuple[bool, int]]) -> None:
             del block
         assert all((block == number).all() for block, number in held)
         held.clear()
-        # All of it is free again, in one piece.
-        assert arena.allocate(ROOM) is not None
+        # All of it is free again, in one piece: large blocks as soon as a thread has given their memory back.
+        eventually(lambda: arena.allocate(ROOM) is not None, "all of it is free")
     finally:
         arena.close()
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from .lent_memory import LentMemory, find_in
 from .lent_outputs import LentOutputs
+from .memory_release import memory_release
 from .mmap import discard, sized
 from .types import Array
 
@@ -43,6 +44,8 @@ class Arena:
         # Beginnings and ends, in their order, and never two that touch.
         self._free = [(0, self.size)]
         self._dropped: deque[tuple[int, int]] = deque()
+        # Dropped blocks whose memory was given back.
+        self._empty: deque[tuple[int, int]] = deque()
         self._blocks: dict[int, Any] = {}
 
     def allocate(self, size: int) -> Array | None:
@@ -76,14 +79,19 @@ class Arena:
         return find_in(self._adopted, array)
 
     def collect(self) -> None:
-        """Make blocks that were dropped free to be allocated, and give their memory back to the system."""
+        """Give the memory of blocks that were dropped back to the system, and then make them free to be allocated.
+
+        Large blocks may become free later, in a further call.
+        """
         memory = None if self._memory is None else self._memory.bytes
         while self._dropped:
             begin, end = self._dropped.popleft()
             del self._blocks[begin]
             if memory is not None:
-                discard(memory[begin:end])
-            insort(self._free, (begin, end))
+                discards = partial(_discard, memory[begin:end], self._empty, (begin, end))
+                memory_release.release(end - begin, discards)
+        while self._empty:
+            insort(self._free, self._empty.popleft())
             self._free = _joined(self._free)
 
     @property
@@ -129,6 +137,11 @@ def usable_bytes() -> int:
     if limit == resource.RLIM_INFINITY:
         return ARENA_BYTES
     return min(ARENA_BYTES, (limit >> 4) & -mmap.PAGESIZE)
+
+
+def _discard(memory: Array, empty: deque[tuple[int, int]], block: tuple[int, int]) -> None:
+    discard(memory)
+    empty.append(block)
 
 
 def _note(dropped: deque[tuple[int, int]], block: tuple[int, int], _: object) -> None:

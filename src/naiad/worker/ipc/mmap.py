@@ -6,10 +6,12 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from .memory_release import memory_release
 from .types import Array
 
 _FAILED = ctypes.c_void_p(-1).value
@@ -41,9 +43,9 @@ class _Mapping:
             error = ctypes.get_errno()
             raise OSError(error, f"{size} bytes cannot be mapped: {os.strerror(error)}")
         self._size = size
-        self._address = address
         # At the end of the interpreter the names of this module are gone before the last mapping.
-        self._unmap = _unmap
+        self._unmap = partial(_unmap, address, size)
+        self._release = memory_release.release
         self.__array_interface__: dict[str, Any] = {
             "data": (address, False),
             "shape": (size,),
@@ -53,8 +55,8 @@ class _Mapping:
 
     def __del__(self) -> None:
         # Missing if the mapping failed: ``__del__`` runs for that object as well.
-        if hasattr(self, "_unmap"):
-            self._unmap(self._address, self._size)
+        if hasattr(self, "_release"):
+            self._release(self._size, self._unmap)
 
 
 def mapped(descriptor: int, size: int) -> Array:
