@@ -65,6 +65,11 @@ TWO_TENSORS = """
 input [ { name: "X" data_type: TYPE_FP32 dims: [ -1 ] }, { name: "S" data_type: TYPE_STRING dims: [ -1 ] } ]
 output [ { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }, { name: "T" data_type: TYPE_STRING dims: [ -1 ] } ]
 """
+# Fails for numbers above 2.
+LOOKS_UP = (
+    '<ir_version: 8, opset_import: ["": 17]> g (float[N, M] X) => (float[N, M] Y) <float[3] table = {0, 10, 20}> '
+    "{ I = Cast <to = 7> (X) Y = Gather (table, I) }"
+)
 DOUBLE = '<ir_version: 8, opset_import: ["": 17]> g (float[N, M] X) => (float[N, M] Y) { Y = Add (X, X) }'
 
 
@@ -103,6 +108,14 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         " dynamic_batching { max_queue_delay_microseconds: 20000 }",
         (1,),
         DOUBLE,
+    )
+    write_model(
+        models,
+        "looks_up",
+        f'{config} output [ {{ name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }} ] {inside}'
+        " dynamic_batching { max_queue_delay_microseconds: 100000 }",
+        (1,),
+        LOOKS_UP,
     )
     # Both steps have the ensemble's own input.
     steps = step("member", {"X": "IN"}, {"Y": "FIRST"}), step("network", {"X": "IN"}, {"Y": "SECOND"})
@@ -283,6 +296,22 @@ def test_a_framework_in_a_process(caller: Caller) -> None:
     with tritonclient.http.InferenceServerClient(caller.server.url) as client:
         stats = client.get_inference_statistics("network")["model_stats"][0]
     assert stats["inference_count"] > stats["execution_count"]
+
+
+def test_one_request_of_a_batch_fails_in_a_process(caller: Caller) -> None:
+    def ask(number: int) -> bool:
+        try:
+            return bool((caller.infer("looks_up", row(number)) == 10 * number).all())
+        except tritonclient.utils.InferenceServerException as error:
+            assert "indices element out of data bounds" in str(error)
+            return number > 2
+
+    for number in range(2):
+        assert ask(number)
+    # The others run again, in smaller batches.
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(3):
+            assert all(threads.map(ask, [0, 1, 2, 1, 5, 2, 0, 1]))
 
 
 def test_the_messages_of_a_stream(server: RunningServer) -> None:
