@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +14,9 @@ from naiad.worker.ipc.memory_release import MUCH_BYTES, MemoryRelease
 from support.worker_peer import WAIT_S, eventually
 
 
-def threads() -> int:
-    """How many there are, those included that Python's ``threading`` does not know."""
-    return len(os.listdir("/proc/self/task"))
+def ends(thread: int) -> None:
+    """Wait until a thread has ended, by the system's number."""
+    eventually(lambda: not Path(f"/proc/self/task/{thread}").exists(), "the thread ends")
 
 
 def test_little_is_released_at_once() -> None:
@@ -27,19 +27,19 @@ def test_little_is_released_at_once() -> None:
 
 def test_much_is_released_in_a_thread_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IDLE_S", 0.05)
-    releases, done, before = MemoryRelease(), list[int](), threads()
+    releases, done = MemoryRelease(), list[int]()
     gate = threading.Event()
     releases.release(MUCH_BYTES, lambda: gate.wait(WAIT_S))
     for _ in range(100):
-        releases.release(MUCH_BYTES, lambda: done.append(threading.get_ident()))
-    assert done == [] and threads() == before + 1
+        releases.release(MUCH_BYTES, lambda: done.append(threading.get_native_id()))
+    assert done == []
     gate.set()
     eventually(lambda: len(done) == 100, "all of it is done")
-    assert len(set(done)) == 1 and done[0] != threading.get_ident()
-    eventually(lambda: threads() == before, "the thread ends")
-    releases.release(MUCH_BYTES, lambda: done.append(0))
+    assert len(set(done)) == 1 and done[0] != threading.get_native_id()
+    ends(done[0])
+    releases.release(MUCH_BYTES, lambda: done.append(threading.get_native_id()))
     eventually(lambda: len(done) == 101, "there is a thread again")
-    eventually(lambda: threads() == before, "the thread ends")
+    ends(done[-1])
 
 
 def test_without_a_thread_it_is_done_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
