@@ -98,7 +98,8 @@ def test_a_block_is_used_again_when_nothing_refers_to_it(arena: Arena) -> None:
     del view
     assert arena.allocate(3 * BLOCK) is not None
     del blocks
-    assert arena.allocate(ROOM) is not None
+    # The last one is large: a thread releases its memory.
+    eventually(lambda: arena.allocate(ROOM) is not None, "all of it is free")
 
 
 def test_memory_of_dropped_blocks_is_given_back(arena: Arena) -> None:
