@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
-from time import monotonic
 
 import numpy as np
 
-from naiad.worker.ipc.buffer_pool import BufferPool
+from naiad.worker.ipc.buffer_pool import LockedPool
 from naiad.worker.ipc.frame_body import join_into
 from naiad.worker.ipc.types import Place
 
@@ -20,22 +18,14 @@ class InputMemory:
     """Memory that one thread takes and any thread trims."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._pool = BufferPool(POOL_BYTES)
-        self._trimmed_s = monotonic()
+        self._pool = LockedPool(POOL_BYTES)
 
     def joined(self, parts: Sequence[Place], size: int) -> Place:
         """Where parts of ``size`` bytes together lie one behind the other."""
-        with self._lock:
-            block = self._pool.take(size)
-        # What refers to ``data`` keeps its block in use.
-        data = block[:size]
+        data = self._pool.take(size)
         join_into(data, [np.frombuffer(buffer, np.uint8, nbytes, offset) for buffer, offset, nbytes in parts])
         return data, 0, size
 
     def trim(self) -> None:
         """Drop memory that was not needed for a while."""
-        with self._lock:
-            now_s = monotonic()
-            self._pool.age(now_s - self._trimmed_s)
-            self._trimmed_s = now_s
+        self._pool.trim()

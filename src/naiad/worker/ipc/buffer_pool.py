@@ -5,8 +5,10 @@ The server receives large bodies into it, and a worker reads the tensors of clie
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from sys import getrefcount
+from time import monotonic
 from typing import Callable
 
 import numpy as np
@@ -123,6 +125,32 @@ class BufferPool:
             found.spare, found.age_s = len(free), 0.0
             if not free:
                 del self._classes[capacity]
+
+
+class LockedPool:
+    """A pool from which one thread takes blocks while another one trims it, now and then."""
+
+    def __init__(self, limit_bytes: int = POOL_BYTES) -> None:
+        self._lock = threading.Lock()
+        self._pool = BufferPool(limit_bytes)
+        self._trimmed_s = monotonic()
+
+    def take(self, size: int) -> Array:
+        """The first ``size`` bytes of a block, which is in use as long as any array of them lives.
+
+        Raises:
+            MemoryError: there is none.
+        """
+        with self._lock:
+            block = self._pool.take(size)
+        return block[:size]
+
+    def trim(self) -> None:
+        """Drop memory that was not needed for a while."""
+        with self._lock:
+            now_s = monotonic()
+            self._pool.age(now_s - self._trimmed_s)
+            self._trimmed_s = now_s
 
 
 def _own_memory(size: int) -> Array:

@@ -6,13 +6,11 @@ through a guarded mapping where that is possible, else through the file.
 
 from __future__ import annotations
 
-import threading
-from time import monotonic
 from typing import Any, Dict, Tuple
 
 import numpy as np
 
-from .buffer_pool import BufferPool
+from .buffer_pool import LockedPool
 from .client_file import ClientFile, RegionError
 from .types import Array
 
@@ -29,10 +27,7 @@ class Regions:
     """The regions that the server passed on, by number."""
 
     def __init__(self) -> None:
-        # The thread that executes takes memory, and a thread of its own trims it.
-        self._lock = threading.Lock()
-        self._memory = BufferPool()
-        self._trimmed_s = monotonic()
+        self._memory = LockedPool()
         self._open: dict[int, ClientFile] = {}
 
     def add(self, number: int, name: str, descriptor: int) -> None:
@@ -52,10 +47,7 @@ class Regions:
         number, offset, size = part
         region = self._find(number)
         # Reused memory: fresh pages would cost more than the copy.
-        with self._lock:
-            block = self._memory.take(size)
-        # The part refers to its block, which therefore stays in use as long as any array of the part lives.
-        data = block[:size]
+        data = self._memory.take(size)
         region.read_into(data, offset)
         return data
 
@@ -77,10 +69,7 @@ class Regions:
 
     def trim(self) -> None:
         """Drop memory and mappings that were not needed for a while. May be called in any thread."""
-        with self._lock:
-            now_s = monotonic()
-            self._memory.age(now_s - self._trimmed_s)
-            self._trimmed_s = now_s
+        self._memory.trim()
         # A copy: the reading thread adds and drops regions meanwhile.
         for region in list(self._open.values()):
             region.trim()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from _thread import start_new_thread
 from queue import Empty, SimpleQueue
-from typing import Any, Callable
+from typing import Callable
 
 MUCH_BYTES = 1 << 17
+"""The size from which on memory is released in the thread."""
 IDLE_S = 1.0
 """How long the thread waits for more to do before it ends."""
 
@@ -59,7 +60,7 @@ class MemoryRelease:
     def _do_all(self) -> None:
         while True:
             try:
-                work: Any = self._waiting.get_nowait()
+                work = self._waiting.get_nowait()
             except Empty:
                 return
             work()

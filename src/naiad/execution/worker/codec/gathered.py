@@ -1,4 +1,5 @@
-"""A whole batch as one request of ``naiad.worker.ipc.frames``: each input in one tensor, gathered while it is written.
+"""A whole batch as one request of ``naiad.worker.ipc.frames``: each input in one tensor, gathered while it is written,
+or in the parts in which its large tensors came.
 
 So a batch of sixty requests costs a framework's process as much as a batch of one.
 """
@@ -50,7 +51,7 @@ def write_gathered(
             to_raw = _strings if spec.inputs[name].dtype.is_bytes else _memory
             parts = [to_raw(part) for part in joined.parts]
             sizes = [len(p) if isinstance(p, (bytes, bytearray)) else p.nbytes for p in parts]
-            # Large inputs stay where they are, and the process joins them: that would take the event loop too long.
+            # Large inputs stay where they are, and the process puts them together, which would hold up the event loop.
             if min(sizes, default=0) >= SEGMENT_BYTES and any(map(writer.can_lend, parts)):
                 _add_apart(writer, body, parts, sizes, frames)
             else:
@@ -67,7 +68,7 @@ def _add_apart(
 ) -> None:
     """Add an input in the parts in which it came."""
     for part, size in zip(parts, sizes, strict=True):
-        if not writer.can_lend(part) or not writer.lend(part, size, body, frames):
+        if not writer.lend(part, size, body, frames):
             body.add_joined([part], size)
     if len(parts) > 1:
         body.add_apart(len(parts), sum(sizes))

@@ -161,9 +161,9 @@ class BatchWriter:
     def lend(self, raw: Any, size: int, body: FrameBody, frames: list[OutgoingFrame]) -> bool:
         """Add a tensor that the worker uses in place, and may change; False if it has to be copied.
 
-        ``raw`` has the buffer protocol, and is one row-major block of ``size`` bytes.
+        ``raw`` has the buffer protocol, and is one row-major block of ``size`` bytes; a part of a region is copied.
         """
-        if self._arena is None or size < SEGMENT_BYTES:
+        if self._arena is None or size < SEGMENT_BYTES or hasattr(raw, "read_into"):
             return False
         introduce = partial(_introduce_arena, frames)
         lent = self.lent_inputs.lend(np.frombuffer(raw, np.uint8), self._arena, introduce)
