@@ -194,6 +194,18 @@ def test_a_full_arena_is_no_error(arena: Arena) -> None:
     assert offset_of(arena, pool.take(BLOCK)) == 4 * BLOCK
 
 
+def test_the_pool_of_a_closed_arena_is_dropped(arena: Arena) -> None:
+    pools = ReceivePools()
+    pool = pools.choose(BLOCK, lambda: arena)
+    taken = pool.take(BLOCK)
+    free = weakref.ref(pool.take(BLOCK))
+    arena.close()
+    pools.age(1)
+    del pool
+    assert free() is None
+    taken[:] = 1
+
+
 def test_a_pool_without_blocks_is_dropped(arena: Arena) -> None:
     pools = ReceivePools()
     block = pools.choose(BLOCK, lambda: arena).take(BLOCK)

@@ -32,6 +32,7 @@ class Arena:
 
     Attributes:
         size: in bytes.
+        is_closed: whether ``close`` was called, or there is no such memory.
         outputs: finds outputs of the workers.
     """
 
@@ -40,7 +41,7 @@ class Arena:
         self._memory: LentMemory | None = None
         self._adopted: list[LentMemory] = []
         self.outputs = LentOutputs(self._adopted)
-        self._is_over = False
+        self.is_closed = False
         # Beginnings and ends, in their order, and never two that touch.
         self._free = [(0, self.size)]
         self._dropped: deque[tuple[int, int]] = deque()
@@ -101,7 +102,7 @@ class Arena:
 
     def close(self) -> None:
         """Allocate and find nothing any more. Blocks stay as long as they are used."""
-        self._is_over = True
+        self.is_closed = True
         self._adopted.clear()
         if self._memory is not None:
             self._memory.close()
@@ -116,7 +117,7 @@ class Arena:
         return -1
 
     def _map(self) -> LentMemory | None:
-        if self._is_over:
+        if self.is_closed:
             return None
         try:
             # No file in place of it where there is no such memory: the space of a file would have to be reserved.

@@ -34,10 +34,13 @@ class ReceivePools:
         return found
 
     def age(self, seconds: float) -> None:
-        """Note that time has passed, as ``BufferPool.age``; the pool of an arena that nobody uses is dropped."""
+        """Note that time has passed, as ``BufferPool.age``.
+
+        The pool of an arena is dropped when nobody uses its blocks, or once the arena is closed.
+        """
         self.own.age(seconds)
         for arena, pool in list(self._of_arenas.items()):
             pool.age(seconds)
             arena.collect()
-            if arena.is_empty:
+            if arena.is_empty or arena.is_closed:
                 del self._of_arenas[arena]
