@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
 from naiad.config.read import ReadConfig
 from naiad.config.spec import ModelSpec, TensorSpec
 from naiad.engine.request_validation import check_request
+from naiad.engine.statistics import statistics_of
 from naiad.engine.traffic_control import RouteControl
 from naiad.errors import InvalidArgumentError, NaiadError, NotFoundError, UnavailableError, UnsupportedError
+from naiad.eventloop.sliced_work import SlicedWork
 from naiad.execution.model.interface import LoadedVersion, ServingModel
 from naiad.execution.model_directory import CalledInput, Checked
 from naiad.gpus.lost import lost_gpus
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.memory.load_on_demand import ModelNotLoadedError, Waiting
-from naiad.lifecycle.memory.measure import DEVICE
 from naiad.lifecycle.naming import NamespacedEntries, resolve
 from naiad.lifecycle.state.load_errors import NoVersionError
 from naiad.lifecycle.state.model_requests import Done
@@ -30,7 +30,6 @@ from naiad.repository.local.overrides import Overrides
 from naiad.shared_memory.registry import RegionRegistry
 from naiad.telemetry.logs.server_log import BATCHES, LogSettings, ServerLog
 from naiad.telemetry.metrics.latencies import NO_DISTRIBUTIONS, Latencies, LatencySettings
-from naiad.telemetry.metrics.model_statistics import Duration, ModelStatistics, ResponseStatistics
 from naiad.telemetry.metrics.recent_latencies import RecentLatencies
 from naiad.telemetry.slow.recorder import SlowRequests
 from naiad.telemetry.tracing.settings import read_changes
@@ -126,6 +125,7 @@ class Engine:
         self.exiting = False
         self.failure = ""
         self.budget = manager.budget
+        self.sliced_work = SlicedWork()
         self.leaving = False
         self.routes = RouteControl(manager)
         self.demand = manager.demand
@@ -361,31 +361,38 @@ class Engine:
         # While leaving it is still live: it should get no new requests, and no restart.
         if self.exiting or self.leaving or self.failure or not self._manager.loaded:
             return False
-        return not self._strict_readiness or not self.not_ready()
+        return not self._strict_readiness or not any(self._problems())
 
     def not_ready(self) -> list[str]:
         """Each model or version that is not ready, as ``name[:version]: reason``."""
-        models = self.loaded_models()
-        failure = [problem for problem in (self.failure, lost_gpus.problem) if problem]
-        return failure + self.not_loaded() + [f"{m.name}:{m.version}: {m.problem}" for m in models if m.problem]
+        return list(self._problems())
 
     def not_loaded(self) -> list[str]:
         """Each model or version that is not loaded, as ``name[:version]: reason``.
 
         A model that is loaded while the server serves does not count: it is no reason to send requests elsewhere.
         """
-        found: list[str] = []
+        return [reason for entry in self._entries.values() for reason in self._missing(entry)]
+
+    def _problems(self) -> Iterator[str]:
+        # One by one: probes ask often, are content with the first, and there may be thousands of models.
+        yield from filter(None, (self.failure, lost_gpus.problem))
         for entry in self._entries.values():
-            missing = [
-                f"{entry.name}:{v.version}: {v.reason or v.state}"
-                for v in entry.versions.values()
-                # An unloaded version is missing on purpose.
-                if v.state is not ModelState.READY and not v.was_unloaded and not self._is_one_more(v)
-            ]
-            if not missing and (entry.problem or not entry.versions):
-                missing = [f"{entry.name}: {entry.problem or 'not loaded'}"]
-            found += missing
-        return found
+            yield from self._missing(entry)
+        for model in self.loaded_models():
+            if problem := model.problem:
+                yield f"{model.name}:{model.version}: {problem}"
+
+    def _missing(self, entry: ModelEntry) -> list[str]:
+        missing = [
+            f"{entry.name}:{v.version}: {v.reason or v.state}"
+            for v in entry.versions.values()
+            # An unloaded version is missing on purpose.
+            if v.state is not ModelState.READY and not v.was_unloaded and not self._is_one_more(v)
+        ]
+        if not missing and (entry.problem or not entry.versions):
+            return [f"{entry.name}: {entry.problem or 'not loaded'}"]
+        return missing
 
     def _is_one_more(self, version: VersionEntry) -> bool:
         # A version that loads again after a failure was missing before, and still is.
@@ -493,7 +500,7 @@ class Engine:
                 raise InvalidArgumentError(f"requested model version is not available for model '{name}'")
         else:
             models = self._loaded_versions(name)
-        return {"model_stats": [_statistics(m.name, m.version, m.statistics) for m in models]}
+        return {"model_stats": [statistics_of(m) for m in models]}
 
     def loaded_models(self) -> list[LoadedVersion]:
         """Every loaded version of every model, by name and version."""
@@ -548,44 +555,3 @@ def _index_row(version: int | None, state: ModelState, reason: str) -> dict[str,
     if reason:
         row["reason"] = reason
     return row
-
-
-def _statistics(name: str, version: int, found: ModelStatistics) -> dict[str, Any]:
-    return {
-        "name": name,
-        "version": str(version),
-        "last_inference": found.last_inference_ms,
-        "inference_count": found.inference_count,
-        "execution_count": found.execution_count,
-        "inference_stats": {
-            "success": _duration(found.success),
-            "fail": _duration(found.failure),
-            "queue": _duration(found.queue),
-            "compute_input": _duration(found.compute_input),
-            "compute_infer": _duration(found.compute_infer),
-            "compute_output": _duration(found.compute_output),
-            "cache_hit": _duration(found.cache_hit),
-            "cache_miss": _duration(found.cache_miss),
-        },
-        "response_stats": {
-            str(place): {name: _duration(getattr(found, name)) for name in _RESPONSE_DURATIONS}
-            for place, found in enumerate(found.responses)
-        },
-        "batch_stats": [
-            {
-                "batch_size": rows,
-                "compute_input": _duration(batch.compute_input),
-                "compute_infer": _duration(batch.compute_infer),
-                "compute_output": _duration(batch.compute_output),
-            }
-            for rows, batch in sorted(found.batches.items())
-        ],
-        "memory_usage": [{"type": DEVICE, "id": 0, "byte_size": found.memory_bytes}] if found.memory_bytes else [],
-    }
-
-
-_RESPONSE_DURATIONS = tuple(field.name for field in fields(ResponseStatistics))
-
-
-def _duration(duration: Duration) -> dict[str, int]:
-    return {"count": duration.count, "ns": duration.ns}

@@ -166,7 +166,7 @@ class EngineThread:
     def metrics(self) -> str:
         """The metrics page."""
         application = metrics_application(self._parts)
-        return self._thread.run(application.page).decode()
+        return self._thread.run(lambda: b"".join(application.pieces())).decode()
 
     # Changes
 

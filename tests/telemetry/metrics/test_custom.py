@@ -32,7 +32,9 @@ COUNTER, GAUGE, HISTOGRAM = CustomMetricKind.COUNTER, CustomMetricKind.GAUGE, Cu
 
 def page(custom: CustomMetrics) -> str:
     host = MachineFigures(ManualClock())
-    return page_of_metrics.render([], page_of_metrics.PageSettings(cpu=False), host=host, custom=custom).decode()
+    return b"".join(
+        page_of_metrics.render([], page_of_metrics.PageSettings(cpu=False), host=host, custom=custom)
+    ).decode()
 
 
 def lines(custom: CustomMetrics, name: str) -> list[str]:
@@ -213,7 +215,9 @@ def test_names_of_the_server_are_refused(prefix: str) -> None:
 
 def test_all_metrics_of_the_server_are_known_by_their_names() -> None:
     series = [ModelSeries("m", 1, {}, ModelStatistics())]
-    text = page_of_metrics.render(series, page_of_metrics.PageSettings(), host=MachineFigures(ManualClock())).decode()
+    text = b"".join(
+        page_of_metrics.render(series, page_of_metrics.PageSettings(), host=MachineFigures(ManualClock()))
+    ).decode()
     names = re.findall(r"^# TYPE (\S+)", text, re.M)
     assert len(names) > 15
     assert all(name.startswith(OWN_PREFIXES) for name in names)

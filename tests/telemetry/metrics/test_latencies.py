@@ -28,7 +28,7 @@ def page(latencies: Latencies, settings: LatencySettings = BOTH, exemplars: bool
     statistics = ModelStatistics(latencies=latencies)
     shown = PageSettings(cpu=False, distributions=settings)
     one = ModelSeries("m", 1, {"zone": "eu"}, statistics, **series)
-    return render([one], shown, host=MachineFigures(ManualClock()), exemplars=exemplars).decode()
+    return b"".join(render([one], shown, host=MachineFigures(ManualClock()), exemplars=exemplars)).decode()
 
 
 def families(text: str) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def test_a_scraper_gets_openmetrics_when_it_prefers_it(accept: str, wants: bool)
 def test_batch_sizes_are_shown_with_the_reason() -> None:
     statistics = ModelStatistics(left={"full": {8: 3}, "delay": {2: 5, 3: 1}})
     one = ModelSeries("m", 1, {}, statistics)
-    found = families(render([one], PageSettings(cpu=False), host=MachineFigures(ManualClock())).decode())
+    found = families(b"".join(render([one], PageSettings(cpu=False), host=MachineFigures(ManualClock()))).decode())
     sizes = {(s.labels["reason"], s.name, s.labels.get("le")): s.value for s in found["naiad_batch_size"].samples}
     assert sizes["delay", "naiad_batch_size_bucket", "2"] == 5
     assert sizes["delay", "naiad_batch_size_bucket", "4"] == 6

@@ -33,7 +33,9 @@ OURS = {"naiad_build_info", "naiad_process_resident_memory_bytes", "naiad_proces
 
 
 def page(*series: ModelSeries, cpu: bool = False, latencies: bool = True) -> str:
-    return render(series, PageSettings(cpu=cpu, latencies=latencies), host=MachineFigures(ManualClock())).decode()
+    return b"".join(
+        render(series, PageSettings(cpu=cpu, latencies=latencies), host=MachineFigures(ManualClock()))
+    ).decode()
 
 
 def names(text: str) -> set[str]:
@@ -158,3 +160,10 @@ def test_the_load_is_that_of_the_time_since_the_last_sample() -> None:
     while os.times().elapsed - before.elapsed < 0.3:  # keep one processor busy for a few ticks of its clock
         pass
     assert figures.machine(0).load > 0.5 / (os.cpu_count() or 1)
+
+
+def test_pieces_stay_small_with_many_models() -> None:
+    series = [ModelSeries(f"model_{number}", 1, {"team": "a"}, busy()) for number in range(500)]
+    pieces = list(render(series, PageSettings(cpu=False), host=MachineFigures(ManualClock())))
+    assert max(map(len, pieces)) < 1 << 15
+    assert len(samples(b"".join(pieces).decode())) > 500 * 10

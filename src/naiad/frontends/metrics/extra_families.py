@@ -31,7 +31,7 @@ class Port(Protocol):
 def own_families(
     engine: Engine, ports: Mapping[str, Port], load: LoadFigures, front_requests: Mapping[str, int]
 ) -> Iterator[str]:
-    """Each family as text."""
+    """Each family as text, in pieces."""
     yield from shadows.blocks(engine.routes.shadows())
     yield from memory.blocks(_memory(engine))
     yield from _load(engine, load)
@@ -39,22 +39,22 @@ def own_families(
     if engine.slow is not None:
         watch = engine.slow.watch
         late = "Seconds that the event loop was late, in turns that were more than 5 ms late"
-        yield family("naiad_loop_late_seconds", "counter", late, [({}, watch.late_ns / 1e9)])
-        yield family("naiad_loop_latest_seconds", "gauge", "The longest of them", [({}, watch.latest_ns / 1e9)])
+        yield from family("naiad_loop_late_seconds", "counter", late, [({}, watch.late_ns / 1e9)])
+        yield from family("naiad_loop_latest_seconds", "gauge", "The longest of them", [({}, watch.latest_ns / 1e9)])
     if ports:
         rows = [({"protocol": protocol}, port.connection_count) for protocol, port in ports.items()]
-        yield family("naiad_connections", "gauge", "Open connections", rows)
+        yield from family("naiad_connections", "gauge", "Open connections", rows)
     handled = transfers.counts()
     if any(handled.values()):
         help = "Tensors between steps of ensembles on a device: left there, or copied to the processor's memory"
-        yield family("naiad_device_tensors", "counter", help, [({"handling": h}, n) for h, n in handled.items()])
+        yield from family("naiad_device_tensors", "counter", help, [({"handling": h}, n) for h, n in handled.items()])
     if front_requests:
         counts = [({"handling": handling}, count) for handling, count in front_requests.items()]
         help = "Requests that front-end processes ran, read for the engine, or handed over as they were"
-        yield family("naiad_frontend_requests", "counter", help, counts)
+        yield from family("naiad_frontend_requests", "counter", help, counts)
         replicas = [(_labels(m), m.replicas) for m in engine.loaded_models()]
         if replicas:
-            yield family("naiad_replicas", "gauge", "Front-end processes that run a model themselves", replicas)
+            yield from family("naiad_replicas", "gauge", "Front-end processes that run a model themselves", replicas)
 
 
 def _labels(model: LoadedVersion) -> dict[str, str]:
@@ -64,18 +64,23 @@ def _labels(model: LoadedVersion) -> dict[str, str]:
 
 
 def _load(engine: Engine, load: LoadFigures) -> Iterator[str]:
-    found = [(_labels(m), m.statistics, states) for m in engine.loaded_models() if (states := m.instance_states)]
+    found: list[tuple[LoadedVersion, dict[str, str], dict[str, int]]] = []
+    for model in engine.loaded_models():
+        if states := model.instance_states:
+            found.append((model, _labels(model), states))
+        # A step of its own, since a thousand of them take milliseconds.
+        yield ""
     if not found:
         return
-    counts = [
-        ({**labels, "state": state}, states.get(state, 0)) for labels, _, states in found for state in INSTANCE_STATES
-    ]
-    yield family("naiad_instances", "gauge", "Instances of a model, by what they do now", counts)
-    busy = [(labels, busy_ns(statistics) / 1e9) for labels, statistics, _ in found]
-    yield family("naiad_instance_busy_seconds", "counter", "Seconds that instances ran, all together", busy)
-    loads = [(labels, load.read(statistics, sum(states.values()))) for labels, statistics, states in found]
+    counts = (
+        ({**labels, "state": state}, states.get(state, 0)) for _, labels, states in found for state in INSTANCE_STATES
+    )
+    yield from family("naiad_instances", "gauge", "Instances of a model, by what they do now", counts)
+    busy = ((labels, busy_ns(model.statistics) / 1e9) for model, labels, _ in found)
+    yield from family("naiad_instance_busy_seconds", "counter", "Seconds that instances ran, all together", busy)
+    loads = ((labels, load.read(model.statistics, sum(states.values()))) for model, labels, states in found)
     help = "Share of its instances' time that a model uses, and batches that wait for an instance; 1 is all it can do"
-    yield family("naiad_load", "gauge", help, loads)
+    yield from family("naiad_load", "gauge", help, loads)
 
 
 def _tuned(engine: Engine) -> Iterator[str]:
@@ -85,16 +90,20 @@ def _tuned(engine: Engine) -> Iterator[str]:
     settings = [
         ({**labels, "setting": name}, value) for labels, t in found for name, value in as_settings(t.applied).items()
     ]
-    yield family("naiad_tuned_setting", "gauge", "What self-tuning has set, in the configuration's units", settings)
+    yield from family(
+        "naiad_tuned_setting", "gauge", "What self-tuning has set, in the configuration's units", settings
+    )
     changes = [({**labels, "cause": cause}, count) for labels, t in found for cause, count in sorted(t.changes.items())]
     if changes:
-        yield family("naiad_tuning_decisions", "counter", "Decisions of self-tuning, by cause", changes)
+        yield from family("naiad_tuning_decisions", "counter", "Decisions of self-tuning, by cause", changes)
     limits = [(labels, t.objective.limit_ns / 1e9) for labels, t in found]
-    yield family("naiad_slo_limit_seconds", "gauge", "The latency limit of the objective", limits)
+    yield from family("naiad_slo_limit_seconds", "gauge", "The latency limit of the objective", limits)
     requests = [(labels, t.requests) for labels, t in found]
-    yield family("naiad_slo_requests", "counter", "Successful requests of models with a latency objective", requests)
+    yield from family(
+        "naiad_slo_requests", "counter", "Successful requests of models with a latency objective", requests
+    )
     late = [(labels, t.late) for labels, t in found]
-    yield family("naiad_slo_late_requests", "counter", "Those above the latency limit", late)
+    yield from family("naiad_slo_late_requests", "counter", "Those above the latency limit", late)
 
 
 def _memory(engine: Engine) -> memory.MemoryFigures:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from naiad.engine.engine import Engine
 from naiad.frontends.http.server.exchange import Body, Exchange, Handler
-from naiad.frontends.http.server.replies import TEXT, send_wrong_method
+from naiad.frontends.http.server.replies import TEXT, handler_failed, send_wrong_method
 from naiad.frontends.metrics.extra_families import Port, own_families
 from naiad.frontends.metrics.gpu_families import gpu_families, gpu_uuid
 from naiad.gpus.figures import GpuFigures
@@ -60,15 +61,30 @@ class MetricsApplication:
         return self._scrape_openmetrics if openmetrics.wants_openmetrics(accept) else self._scrape
 
     def _scrape(self, exchange: Exchange, body: Body) -> None:
-        exchange.send_status(200, CONTENT_TYPE, self.page())
+        self._engine.sliced_work.run(self._send(exchange, CONTENT_TYPE, self.pieces()))
 
     def _scrape_openmetrics(self, exchange: Exchange, body: Body) -> None:
-        exchange.send_status(200, openmetrics.CONTENT_TYPE, self.page(exemplars=True))
+        self._engine.sliced_work.run(self._send(exchange, openmetrics.CONTENT_TYPE, self.pieces(exemplars=True)))
 
-    def page(self, exemplars: bool = False) -> bytes:
-        """The page as it is now, with ``exemplars`` as OpenMetrics."""
+    @staticmethod
+    def _send(exchange: Exchange, content_type: str, pieces: Iterator[bytes]) -> Iterator[None]:
+        """Send the page, in a step for each piece."""
+        made: list[bytes] = []
+        try:
+            for piece in pieces:
+                if exchange.closed():
+                    break
+                made.append(piece)
+                yield
+        except Exception:
+            handler_failed(exchange)
+            return
+        exchange.send_status(200, content_type, b"".join(made))
+
+    def pieces(self, exemplars: bool = False) -> Iterator[bytes]:
+        """The page as it is now, with ``exemplars`` as OpenMetrics, in pieces of less than a millisecond."""
         cached = self._cache is not None
-        series = [
+        series = (
             ModelSeries(
                 m.name,
                 m.version,
@@ -79,7 +95,7 @@ class MetricsApplication:
                 gpu_uuid=gpu_uuid(m.spec),
             )
             for m in self._engine.loaded_models()
-        ]
+        )
         return render(
             series,
             self._settings,
@@ -87,9 +103,9 @@ class MetricsApplication:
             cache=self._cache,
             in_flight=self._in_flight(),
             pinned=self._pinned(),
-            more=(
-                *own_families(self._engine, self._ports, self._load, self._front_requests),
-                *gpu_families(() if self._gpus is None else self._gpus.samples),
+            more=chain(
+                own_families(self._engine, self._ports, self._load, self._front_requests),
+                gpu_families(() if self._gpus is None else self._gpus.samples),
             ),
             exemplars=exemplars,
         )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, starmap
 from time import monotonic_ns
 from typing import Final
 
 from naiad.options.metric_families import HISTOGRAMS, STAGES
-from naiad.telemetry.metrics.exposition import braced, label_text, number_text
+from naiad.telemetry.metrics.exposition import braced, label_text, number_text, rows_block
 from naiad.telemetry.metrics.latencies import (
     CACHE_HIT,
     CACHE_MISS,
@@ -35,7 +35,7 @@ Shown = Sequence[tuple[Mapping[str, str], Latencies]]
 
 
 def latency_blocks(shown: Shown, cached: Shown, settings: LatencySettings, exemplars: bool = False) -> Iterator[str]:
-    """Each family as text.
+    """Each family as text, in pieces.
 
     Args:
         shown: the models with distributions, by their labels.
@@ -44,6 +44,8 @@ def latency_blocks(shown: Shown, cached: Shown, settings: LatencySettings, exemp
     """
     for _, latencies in shown:
         latencies.settle()
+        # A step of its own: it takes a while with many models.
+        yield ""
     if settings.histograms:
         yield from _histograms(shown, exemplars)
     if not settings.summaries:
@@ -52,32 +54,35 @@ def latency_blocks(shown: Shown, cached: Shown, settings: LatencySettings, exemp
     for stage in STAGES:
         name = f"nv_inference_{stage}_summary_us"
         rows = [(labels, latencies.stages[stage]) for labels, latencies in shown]
-        yield _summary(name, f"Microseconds {_WHAT[stage]}", rows, settings.quantiles, now_ns)
+        yield from _summary(name, f"Microseconds {_WHAT[stage]}", rows, settings.quantiles, now_ns)
     if cached:
         for name, kind, help in _CACHES:
             rows = [(labels, latencies.cache(kind)) for labels, latencies in cached]
-            yield _summary(name, help, rows, settings.quantiles, now_ns)
+            yield from _summary(name, help, rows, settings.quantiles, now_ns)
 
 
 def _histograms(shown: Shown, exemplars: bool) -> Iterator[str]:
     first = "Milliseconds from receiving a request to its first response"
-    yield _histogram(HISTOGRAMS[0], first, [(labels, found.first_response) for labels, found in shown], exemplars)
+    yield from _histogram(HISTOGRAMS[0], first, [(labels, found.first_response) for labels, found in shown], exemplars)
     for stage, name in zip(STAGES, HISTOGRAMS[1:], strict=True):
         rows = [(labels, found.stages[stage]) for labels, found in shown]
-        yield _histogram(name, f"Microseconds {_WHAT[stage]}", rows, exemplars)
+        yield from _histogram(name, f"Microseconds {_WHAT[stage]}", rows, exemplars)
 
 
-def _histogram(name: str, help: str, rows: Sequence[tuple[Mapping[str, str], Distribution]], exemplars: bool) -> str:
-    lines = [f"# HELP {name} {help}\n# TYPE {name} histogram\n"]
-    for labels, found in rows:
+def _histogram(
+    name: str, help: str, rows: Sequence[tuple[Mapping[str, str], Distribution]], exemplars: bool
+) -> Iterator[str]:
+    def row(labels: Mapping[str, str], found: Distribution) -> str:
+        lines: list[str] = []
         text = label_text(labels)
         below = list(accumulate(found.counts.tolist()))
         bounds = [] if found.bounds is None else found.bounds.tolist()
         for place, (bound, count) in enumerate(zip((*bounds, math.inf), below, strict=True)):
             edge = braced(text, f'le="{number_text(bound)}"')
             lines.append(f"{name}_bucket{edge} {count}{_exemplar(found.exemplars.get(place), exemplars)}\n")
-        lines.append(_ends(name, text, found))
-    return "".join(lines)
+        return "".join(lines) + _ends(name, text, found)
+
+    return rows_block(name, "histogram", help, starmap(row, rows))
 
 
 def _exemplar(found: Exemplar | None, wanted: bool) -> str:
@@ -92,17 +97,18 @@ def _summary(
     rows: Sequence[tuple[Mapping[str, str], Distribution]],
     quantiles: Sequence[float],
     now_ns: int,
-) -> str:
-    lines = [f"# HELP {name} {help}\n# TYPE {name} summary\n"]
-    for labels, found in rows:
+) -> Iterator[str]:
+    def row(labels: Mapping[str, str], found: Distribution) -> str:
+        lines: list[str] = []
         text = label_text(labels)
         values = [] if found.window is None else found.window.quantiles(quantiles, now_ns)
         for share, value in zip(quantiles, values, strict=True):
             shown = value if math.isnan(value) else round(value)
             quantile = f'quantile="{number_text(share)}"'
             lines.append(f"{name}{braced(text, quantile)} {number_text(shown)}\n")
-        lines.append(_ends(name, text, found))
-    return "".join(lines)
+        return "".join(lines) + _ends(name, text, found)
+
+    return rows_block(name, "summary", help, starmap(row, rows))
 
 
 def _ends(name: str, text: str, found: Distribution) -> str:

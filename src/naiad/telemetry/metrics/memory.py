@@ -28,20 +28,22 @@ class MemoryFigures:
 
 
 def blocks(figures: MemoryFigures) -> Iterator[str]:
-    """The families in the text exposition format."""
+    """The families in the text exposition format, in pieces."""
     if figures.held:
-        yield family("naiad_model_memory_bytes", "gauge", "Memory of a model version, measured", figures.held)
+        yield from family("naiad_model_memory_bytes", "gauge", "Memory of a model version, measured", figures.held)
     if figures.budget_bytes:
-        yield _one("naiad_model_memory_budget_bytes", "gauge", "Memory that models may hold", figures.budget_bytes)
-        yield _one("naiad_model_memory_used_bytes", "gauge", "Memory that counts towards it", figures.used_bytes)
+        yield from _one("naiad_model_memory_budget_bytes", "gauge", "Memory that models may hold", figures.budget_bytes)
+        yield from _one("naiad_model_memory_used_bytes", "gauge", "Memory that counts towards it", figures.used_bytes)
     if figures.evictions is not None:
         counts = [({"reason": reason}, figures.evictions.get(reason, 0)) for reason in ("memory", "idle")]
-        yield family("naiad_model_evictions", "counter", "Models unloaded by the server itself", counts)
+        yield from family("naiad_model_evictions", "counter", "Models unloaded by the server itself", counts)
     if figures.demand is not None:
         loads, waiting = figures.demand
-        yield _one("naiad_model_demand_loads", "counter", "Loads that requests have asked for", loads)
-        yield _one("naiad_model_demand_waiting", "gauge", "Requests that wait for their model to be loaded", waiting)
+        yield from _one("naiad_model_demand_loads", "counter", "Loads that requests have asked for", loads)
+        yield from _one(
+            "naiad_model_demand_waiting", "gauge", "Requests that wait for their model to be loaded", waiting
+        )
 
 
-def _one(name: str, kind: str, help_line: str, value: int) -> str:
+def _one(name: str, kind: str, help_line: str, value: int) -> Iterator[str]:
     return family(name, kind, help_line, [({}, value)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+END: Final = b"# EOF\n"
 _TOTAL: Final = "_total"
 
 
@@ -30,9 +31,14 @@ def _offer(text: str) -> tuple[str, float]:
         return kind, 0.0
 
 
-def as_openmetrics(page: str) -> str:
-    """A page of the text format 0.0.4 as OpenMetrics 1.0."""
-    lines = page.splitlines()
+def openmetrics_piece(piece: str) -> str:
+    """A piece of a page of the text format 0.0.4, of whole lines, as OpenMetrics 1.0, whose pages have ``END`` behind.
+
+    The help and the type of a family are in one piece.
+    """
+    if "# TYPE " not in piece:
+        return piece
+    lines = piece.splitlines()
     for place, line in enumerate(lines):
         if line.startswith("# TYPE ") and line.endswith(" counter"):
             name = line.split()[2]
@@ -43,4 +49,4 @@ def as_openmetrics(page: str) -> str:
             family = name.removesuffix(_TOTAL)
             lines[place] = f"# TYPE {family} counter"
             lines[place - 1] = lines[place - 1].replace(f"# HELP {name} ", f"# HELP {family} ", 1)
-    return "\n".join((*lines, "# EOF", ""))
+    return "\n".join((*lines, ""))

@@ -13,19 +13,19 @@ from dataclasses import dataclass
 
 from naiad.telemetry.metrics.batch_families import batch_blocks
 from naiad.telemetry.metrics.custom import CustomMetrics, Family
-from naiad.telemetry.metrics.exposition import braced, help_text, label_text
+from naiad.telemetry.metrics.exposition import block, braced, help_text, label_text, rows_block
 from naiad.telemetry.metrics.host import HOST, MachineFigures
 from naiad.telemetry.metrics.latencies import NO_DISTRIBUTIONS, Latencies, LatencySettings
 from naiad.telemetry.metrics.latency_families import latency_blocks
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
-from naiad.telemetry.metrics.openmetrics import as_openmetrics
+from naiad.telemetry.metrics.openmetrics import END as OPENMETRICS_END
+from naiad.telemetry.metrics.openmetrics import openmetrics_piece
 from naiad.telemetry.metrics.server_statistics import CacheFigures
 from naiad.version import __version__
 
 CONTENT_TYPE = "text/plain; charset=utf-8"
 
 Labels = Mapping[str, str]
-Sample = tuple[str, float]
 
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
 
@@ -193,8 +193,11 @@ def render(
     more: Iterable[str] = (),
     pinned: tuple[int, int] = (0, 0),
     exemplars: bool = False,
-) -> bytes:
-    """The whole page as UTF-8 text of ``CONTENT_TYPE``, or with ``exemplars`` of ``openmetrics.CONTENT_TYPE``.
+) -> Iterator[bytes]:
+    """The page as UTF-8 text of ``CONTENT_TYPE``, or with ``exemplars`` of ``openmetrics.CONTENT_TYPE``, in pieces.
+
+    A piece takes less than a millisecond, however many models there are. Its figures are those of the time when it is
+    made.
 
     Args:
         series: the model versions that are loaded; a version has all its series from the start.
@@ -203,58 +206,81 @@ def render(
         custom: the metrics of models; a family without metrics is left out.
         cache: the figures of the response cache.
         in_flight: the requests in flight and the refused ones.
-        more: further families, each as its final text.
+        more: further families, each as its final text, or in pieces of whole lines.
         pinned: the bytes of pinned memory that may be used, and that are used.
     """
-    # It is iterated twice.
-    series = list(series)
-    shown = [(_model_labels(item), item.statistics) for item in series]
-    cached = [(_model_labels(item), item.statistics) for item in series if item.is_cached]
-    latencies = latency_blocks(_distributions(shown), _distributions(cached), settings.distributions, exemplars)
-    blocks = [
-        *_model_blocks(shown, settings.latencies),
-        *latencies,
-        *batch_blocks(shown),
-        *more,
-        *_process_blocks(host),
-        *_pinned_blocks(pinned),
-    ]
-    if cached:
-        blocks += [_family_block(family, cached) for family in _CACHED]
-    if cache is not None:
-        blocks += _cache_blocks(cache)
-    if in_flight is not None:
-        blocks += _in_flight_blocks(in_flight)
-    if settings.cpu:
-        blocks += _machine_blocks(host, settings.interval_ms)
-    if custom is not None:
-        blocks += [_custom_block(family) for family in custom.families.values() if family.metrics]
-    # A model may put characters into labels that UTF-8 cannot encode: they must not cost the whole page.
-    text = "".join(blocks)
-    return (as_openmetrics(text) if exemplars else text).encode("utf-8", "backslashreplace")
+
+    def pieces() -> Iterator[str]:
+        shown: list[_Shown] = []
+        yield from _labelled(series, shown)
+        cached = [item for item in shown if item.is_cached]
+        yield from _model_blocks(shown, settings.latencies)
+        distributions = _distributions(shown), _distributions(cached)
+        yield from latency_blocks(*distributions, settings.distributions, exemplars)
+        yield from batch_blocks([(item.labels, item.statistics) for item in shown])
+        yield from more
+        yield from _process_blocks(host)
+        yield from _pinned_blocks(pinned)
+        if cached:
+            for family in _CACHED:
+                yield from _family_block(family, cached)
+        if cache is not None:
+            yield from _cache_blocks(cache)
+        if in_flight is not None:
+            yield from _in_flight_blocks(in_flight)
+        if settings.cpu:
+            yield from _machine_blocks(host, settings.interval_ms)
+        if custom is not None:
+            for found in list(custom.families.values()):
+                yield from _custom_block(found)
+
+    for piece in pieces():
+        text = openmetrics_piece(piece) if exemplars else piece
+        # A model may put characters into labels that UTF-8 cannot encode: they must not cost the whole page.
+        yield text.encode("utf-8", "backslashreplace")
+    if exemplars:
+        yield OPENMETRICS_END
 
 
-def _distributions(shown: Sequence[tuple[Labels, ModelStatistics]]) -> list[tuple[Labels, Latencies]]:
+class _Shown:
+    """A model version on one page: its labels, and their text, which many lines have."""
+
+    __slots__ = ("is_cached", "labels", "statistics", "text")
+
+    def __init__(self, labels: Labels, series: ModelSeries) -> None:
+        self.labels = labels
+        self.text = _written(labels)
+        self.statistics = series.statistics
+        self.is_cached = series.is_cached
+
+
+def _labelled(series: Iterable[ModelSeries], shown: list[_Shown]) -> Iterator[str]:
+    """Fill ``shown``, in steps without text: the labels of a thousand models take milliseconds."""
+    for item in series:
+        shown.append(_Shown(_model_labels(item), item))
+        yield ""
+
+
+def _distributions(shown: Sequence[_Shown]) -> list[tuple[Labels, Latencies]]:
     # Others are kept for a while, for somebody who watches them.
-    return [(labels, found) for labels, s in shown if isinstance(found := s.latencies, Latencies)]
+    return [(item.labels, found) for item in shown if isinstance(found := item.statistics.latencies, Latencies)]
 
 
-def _model_blocks(shown: Sequence[tuple[Labels, ModelStatistics]], latencies: bool) -> Iterator[str]:
+def _model_blocks(shown: Sequence[_Shown], latencies: bool) -> Iterator[str]:
     if not shown:
         return
     for family in _COUNTS + (_LATENCIES if latencies else ()):
-        yield _family_block(family, shown)
-    failures = [
-        (_written({**labels, "reason": reason}), count)
-        for labels, statistics in shown
-        for reason, count in statistics.failures.items()
-    ]
-    yield _block("nv_inference_request_failure", "counter", "Inference requests that failed, by reason", failures)
+        yield from _family_block(family, shown)
+    failures = (
+        (_written({**item.labels, "reason": reason}), count)
+        for item in shown
+        for reason, count in item.statistics.failures.items()
+    )
+    yield from block("nv_inference_request_failure", "counter", "Inference requests that failed, by reason", failures)
 
 
-def _family_block(family: _Family, shown: Sequence[tuple[Labels, ModelStatistics]]) -> str:
-    samples = [(_written(labels), family.value(statistics)) for labels, statistics in shown]
-    return _block(family.name, family.kind, family.help, samples)
+def _family_block(family: _Family, shown: Sequence[_Shown]) -> Iterator[str]:
+    return block(family.name, family.kind, family.help, ((item.text, family.value(item.statistics)) for item in shown))
 
 
 def _cache_blocks(found: CacheFigures) -> Iterator[str]:
@@ -273,51 +299,58 @@ def _cache_blocks(found: CacheFigures) -> Iterator[str]:
         ]
     else:
         text = "Look-ups and insertions that the cache did not answer, or not in time"
-        yield _block("naiad_cache_failures", "counter", text, [("", found.failures)])
+        yield from block("naiad_cache_failures", "counter", text, [("", found.failures)])
     for name, help, value in rows:
-        yield _block(name, "gauge", help, [("", value)])
+        yield from block(name, "gauge", help, [("", value)])
 
 
 def _machine_blocks(host: MachineFigures, interval_ms: int) -> Iterator[str]:
     sample = host.machine(interval_ms)
-    yield _block("nv_cpu_utilization", "gauge", "Busy share of the machine's processors, 0 to 1", [("", sample.load)])
-    yield _block("nv_cpu_memory_total_bytes", "gauge", "Memory of the machine", [("", sample.memory_total_bytes)])
-    yield _block("nv_cpu_memory_used_bytes", "gauge", "Memory of the machine in use", [("", sample.memory_used_bytes)])
+    yield from block(
+        "nv_cpu_utilization", "gauge", "Busy share of the machine's processors, 0 to 1", [("", sample.load)]
+    )
+    yield from block("nv_cpu_memory_total_bytes", "gauge", "Memory of the machine", [("", sample.memory_total_bytes)])
+    yield from block(
+        "nv_cpu_memory_used_bytes", "gauge", "Memory of the machine in use", [("", sample.memory_used_bytes)]
+    )
 
 
 def _pinned_blocks(found: tuple[int, int]) -> Iterator[str]:
     """Memory for copies to GPUs, 0 without one: dashboards for the reference look for the families."""
     total, used = found
-    yield _block("nv_pinned_memory_pool_total_bytes", "gauge", "Pinned memory pool total memory size", [("", total)])
-    yield _block("nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory pool used memory size", [("", used)])
+    yield from block(
+        "nv_pinned_memory_pool_total_bytes", "gauge", "Pinned memory pool total memory size", [("", total)]
+    )
+    yield from block("nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory pool used memory size", [("", used)])
 
 
 def _process_blocks(host: MachineFigures) -> Iterator[str]:
     memory_bytes, cpu_seconds = host.process()
     build = _written({"version": __version__})
-    yield _block("naiad_build_info", "gauge", "Always 1; the label says which version runs", [(build, 1)])
-    yield _block("naiad_process_resident_memory_bytes", "gauge", "Memory that the server holds", [("", memory_bytes)])
-    yield _block("naiad_process_cpu_seconds", "counter", "Processor time that the server used", [("", cpu_seconds)])
+    yield from block("naiad_build_info", "gauge", "Always 1; the label says which version runs", [(build, 1)])
+    yield from block(
+        "naiad_process_resident_memory_bytes", "gauge", "Memory that the server holds", [("", memory_bytes)]
+    )
+    yield from block("naiad_process_cpu_seconds", "counter", "Processor time that the server used", [("", cpu_seconds)])
 
 
 def _in_flight_blocks(found: InFlight) -> Iterator[str]:
-    yield _block("naiad_requests_in_flight", "gauge", "Accepted requests without an answer", [("", found.requests)])
-    yield _block("naiad_request_bytes_in_flight", "gauge", "Bytes that those requests hold", [("", found.bytes)])
+    yield from block("naiad_requests_in_flight", "gauge", "Accepted requests without an answer", [("", found.requests)])
+    yield from block("naiad_request_bytes_in_flight", "gauge", "Bytes that those requests hold", [("", found.bytes)])
     refused = [(_written({"bound": bound}), count) for bound, count in found.refused.items()]
-    yield _block("naiad_requests_refused", "counter", "Requests refused for want of room, by the bound", refused)
+    yield from block("naiad_requests_refused", "counter", "Requests refused for want of room, by the bound", refused)
     cancelled = [(_written({"reason": reason}), count) for reason, count in found.cancelled.items()]
-    yield _block("naiad_calls_cancelled", "counter", "Calls that ended before their answer, by the reason", cancelled)
+    yield from block(
+        "naiad_calls_cancelled", "counter", "Calls that ended before their answer, by the reason", cancelled
+    )
 
 
-def _custom_block(family: Family) -> str:
+def _custom_block(family: Family) -> Iterator[str]:
     name = family.name
-    lines = "".join([metric.text(name) for metric in family.metrics.values()])
-    return f"# HELP {name} {help_text(family.description)}\n# TYPE {name} {family.kind}\n{lines}"
-
-
-def _block(name: str, kind: str, help: str, samples: Iterable[Sample]) -> str:
-    lines = "".join(f"{name}{labels} {value}\n" for labels, value in samples)
-    return f"# HELP {name} {help}\n# TYPE {name} {kind}\n{lines}"
+    # A list, since a model may remove a metric between two pieces.
+    if metrics := list(family.metrics.values()):
+        rows = (metric.text(name) for metric in metrics)
+        yield from rows_block(name, family.kind, help_text(family.description), rows)
 
 
 def _model_labels(item: ModelSeries) -> Labels:
