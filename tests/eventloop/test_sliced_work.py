@@ -43,6 +43,22 @@ def test_short_work_is_done_at_once() -> None:
     asyncio.run(check())
 
 
+def test_all_work_of_a_turn_shares_one_slice() -> None:
+    async def check() -> None:
+        found = Worked()
+        for name in "abcd":
+            found.work.run(found.steps(name, 1, 0.5))
+        assert found.done == ["a0", "b0"]
+        await turns(1)
+        assert found.done == ["a0", "b0", "c0", "d0"]
+        found.work.run(found.steps("e", 1, 0.5))
+        assert found.done[4:] == []
+        await turns(1)
+        assert found.done[4:] == ["e0"]
+
+    asyncio.run(check())
+
+
 def test_other_callbacks_come_between_the_slices() -> None:
     async def check() -> None:
         found = Worked()

@@ -17,34 +17,47 @@ Steps = Iterator[object]
 class SlicedWork:
     """Takes the steps of iterators. Used on one event loop only."""
 
-    __slots__ = ("_now_ns", "_waiting")
+    __slots__ = ("_is_due", "_left_ns", "_now_ns", "_waiting")
 
     def __init__(self, now_ns: Callable[[], int] = monotonic_ns) -> None:
         self._now_ns = now_ns
+        self._left_ns = SLICE_NS
+        self._is_due = False
         self._waiting: deque[Steps] = deque()
 
     def run(self, steps: Steps) -> None:
-        """Take all steps: those of short work at once, the rest of longer work in later turns of the loop.
+        """Take all steps: at once as long as the slice lasts, then in later turns of the loop, behind what waits there.
 
-        A step that raises is the last one of its work.
+        A step that raises is the last one of its work; at once its exception is the caller's.
         """
-        if self._waiting:
-            self._waiting.append(steps)
-        elif not self._are_done(steps):
-            self._waiting.append(steps)
-            asyncio.get_running_loop().call_soon(self._take_turn)
+        self._waiting.append(steps)
+        if len(self._waiting) == 1:
+            self._use_slice()
 
-    def _take_turn(self) -> None:
-        steps = self._waiting.popleft()
+    def _use_slice(self) -> None:
+        # First, since a step that raises must not stop the others.
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+        if self._left_ns <= 0:
+            return
+        begin_ns = self._now_ns()
         try:
-            if not self._are_done(steps):
-                # Last again: short work need not wait for the end of long work.
-                self._waiting.append(steps)
+            self._take_steps(begin_ns + self._left_ns)
         finally:
-            if self._waiting:
-                asyncio.get_running_loop().call_soon(self._take_turn)
+            self._left_ns -= self._now_ns() - begin_ns
 
-    def _are_done(self, steps: Steps) -> bool:
-        """Take steps for the time of a slice; returns whether there are no more."""
-        end_ns = self._now_ns() + SLICE_NS
-        return all(self._now_ns() < end_ns for _ in steps)
+    def _take_steps(self, end_ns: int) -> None:
+        while self._waiting:
+            steps = self._waiting.popleft()
+            for _ in steps:
+                if self._now_ns() >= end_ns:
+                    # Last again: short work need not wait for the end of long work.
+                    self._waiting.append(steps)
+                    return
+
+    def _begin_turn(self) -> None:
+        self._is_due = False
+        self._left_ns = SLICE_NS
+        if self._waiting:
+            self._use_slice()

@@ -15,7 +15,7 @@ import queue
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,7 @@ import orjson
 
 from naiad.config.spec import TensorSpec
 from naiad.errors import InternalError, NaiadError, QueueFullError, UnavailableError, error_of_name
+from naiad.eventloop.sliced_work import SlicedWork
 from naiad.frontends.http.json_worker import program as json_child
 from naiad.frontends.http.json_worker.program import (
     DONE,
@@ -45,18 +46,22 @@ from naiad.wire.v2.response import OutputPart, tensor_bytes
 
 logger = logging.getLogger("naiad")
 
-LARGE_JSON_BYTES: Final = 1 << 20
+LARGE_JSON_BYTES: Final = 1 << 19
 """From this size on the JSON of a request goes to a worker."""
 MANY_VALUES_BYTES: Final = 1 << 16
-MANY_VALUES: Final = 1 << 16
+MANY_VALUES: Final = 1 << 15
 """With so many values smaller JSON does too: small lists take a parser a hundred times as long per byte."""
 MANY_STRINGS: Final = 1 << 13
 """The same for strings, which take several times as long as numbers."""
 MANY_TO_GENERATE: Final = 1 << 13
 """The same for ``generate``, which parses some requests twice, and whose requests rarely have many values."""
-LARGE_OUTPUT_BYTES: Final = 1 << 18
+LARGE_OUTPUT_BYTES: Final = 1 << 17
 """From this size on outputs do; as text each number takes several times its bytes."""
-MAX_WAITING: Final = 64
+TURN_JSON_BYTES: Final = 1 << 16
+"""From this size on JSON that no worker reads takes turns on the loop: it takes from half a millisecond to four."""
+TURN_OUTPUT_BYTES: Final = 1 << 15
+"""From this size on outputs do that no worker writes."""
+MAX_WAITING: Final = 256
 """Bodies and responses that may wait before further bodies are refused. Responses are not: their inference is done."""
 _STRING_WEIGHT: Final = 4
 _BASE64_SHARE: Final = 4
@@ -111,6 +116,7 @@ class JsonWork:
 
     def __init__(self, budget: RequestBudget) -> None:
         self._budget = budget
+        self._turns = SlicedWork()
         # The threads use this and ``_is_closed``; the rest belongs to the loop.
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._open = 0
@@ -134,6 +140,22 @@ class JsonWork:
         """
         known = pack_inputs(inputs)
         self._begin(_Job(GENERATE, len(body), lambda: (len(known), [known, memoryview(body)]), done))
+
+    def in_turn(self, held_bytes: int, work: Callable[[], object]) -> None:
+        """Have the loop read or write JSON itself: at once, or in a later turn when it did so in this one already.
+
+        Args:
+            held_bytes: what it holds until then, in bytes.
+            work: handles its own errors, since it may have no caller.
+        """
+        self._budget.take(held_bytes)
+
+        def steps() -> Iterator[None]:
+            self._budget.release(held_bytes)
+            work()
+            yield
+
+        self._turns.run(steps())
 
     def write(
         self, model: str, version: int, request_id: str, parts: Sequence[OutputPart], parameters: Parameters, done: Done

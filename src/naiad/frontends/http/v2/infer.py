@@ -7,7 +7,7 @@ seen before; every other request is read and validated in full.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import monotonic_ns
 
@@ -19,6 +19,8 @@ from naiad.frontends.http.json_worker.pool import (
     LARGE_JSON_BYTES,
     LARGE_OUTPUT_BYTES,
     MANY_VALUES_BYTES,
+    TURN_JSON_BYTES,
+    TURN_OUTPUT_BYTES,
     is_large_json,
     weight_in_json,
 )
@@ -67,7 +69,7 @@ class HttpInferRequest(HttpClientRequest):
         plan = self.plan
         # ``Outputs`` has parameters of the response, which the encoded beginnings of plans do not have.
         if not plan.plain or type(outputs) is Outputs:
-            if not (plan.in_json and type(outputs) is dict and self._send_numbers(outputs)):
+            if not self._send_numbers(outputs, TURN_OUTPUT_BYTES):
                 self._send_any(outputs)
             return
         try:
@@ -79,9 +81,11 @@ class HttpInferRequest(HttpClientRequest):
     def refuse(self, error: NaiadError) -> None:
         send_error(self.exchange, error)
 
-    def _send_numbers(self, outputs: Mapping[str, Array]) -> bool:
-        """Answer with JSON alone; False where the outputs do not fit the fast path."""
-        response = self.plan.encode_json_response(self.id, outputs, LARGE_OUTPUT_BYTES)
+    def _send_numbers(self, outputs: Mapping[str, Array], below_bytes: int) -> bool:
+        """Answer with JSON alone; False where the outputs do not fit the fast path, or are of that size."""
+        if not self.plan.in_json or type(outputs) is not dict:
+            return False
+        response = self.plan.encode_json_response(self.id, outputs, below_bytes)
         if response is None:
             return False
         self.exchange.send(response)
@@ -104,13 +108,24 @@ class HttpInferRequest(HttpClientRequest):
             for name in plan.outputs
             if name in outputs
         ]
+        weight = sum(weight_in_json(part.array, part.dtype, part.base64) for part in parts if part.in_json)
+        if weight < TURN_OUTPUT_BYTES:
+            self._write(parts, outputs)
         # Writing the numbers of large outputs as text would hold the loop up.
-        if (
-            sum(weight_in_json(part.array, part.dtype, part.base64) for part in parts if part.in_json)
-            >= LARGE_OUTPUT_BYTES
-        ):
+        elif weight < LARGE_OUTPUT_BYTES:
+            self.json_work.in_turn(weight, partial(self._write_in_turn, parts, outputs))
+        else:
             self._send_later(parts, parameters_of(outputs))
-            return
+
+    def _write_in_turn(self, parts: list[OutputPart], outputs: Mapping[str, Array]) -> None:
+        try:
+            if not self._send_numbers(outputs, LARGE_OUTPUT_BYTES):
+                self._write(parts, outputs)
+        except Exception:
+            handler_failed(self.exchange)
+
+    def _write(self, parts: list[OutputPart], outputs: Mapping[str, Array]) -> None:
+        plan = self.plan
         try:
             json, tensors, _ = encode_response(plan.model, plan.version, self.id, parts, parameters_of(outputs))
         except NaiadError as error:
@@ -289,8 +304,8 @@ class HttpInferHandler:
     ) -> HttpInferRequest | None:
         """The request of a body without tensors behind JSON: JSON alone, or with ``size`` 0 a raw tensor.
 
-        In this order: large JSON goes to a worker (None: it is submitted later), a known description whose tensors all
-        lie in regions, a known text around the data, or the full reading.
+        In this order: large JSON goes to a worker, and JSON of some size takes turns (None: it is submitted later), a
+        known description whose tensors all lie in regions, a known text around the data, or the full reading.
         """
         # Before any parsing: a request without room must cost little.
         model.check_room(len(body))
@@ -301,6 +316,15 @@ class HttpInferHandler:
         if is_json_alone and is_large_json(body):
             self._read_later(exchange, model, body, size, received_ns, added)
             return None
+        if is_json_alone and len(body) >= TURN_JSON_BYTES:
+            self._read_in_turn(exchange, model, body, size, received_ns, added)
+            return None
+        return self._read_or_recall(exchange, model, body, size, received_ns)
+
+    def _read_or_recall(
+        self, exchange: Exchange, model: ServingModel, body: Body, size: int | None, received_ns: int
+    ) -> HttpInferRequest:
+        is_json_alone = size is None or size == len(body)
         if self._knows_regions and (known := self._recall(exchange, model, body, received_ns)) is not None:
             return known
         if is_json_alone and (found := self._reader.recall(body)) is not None:
@@ -345,24 +369,55 @@ class HttpInferHandler:
         _check(model)
 
         def done(body: memoryview, json_bytes: int, error: NaiadError | None) -> None:
-            try:
-                if exchange.closed():
-                    # Nobody reads this, but the exchange may be counted (``_CountedExchange``) until its response.
-                    raise CancelledError("the request was cancelled by its caller")
+            def read(model: ServingModel) -> HttpInferRequest:
                 if error is not None:
                     raise error
-                # Found again: the model may have been loaded anew meanwhile.
-                model = self._engine.find(self._name, self._version)
-                if model is not self._model:
-                    self._model = model
-                    self._begin(RequestReader(model))
-                _submit(self._read(exchange, model, body, None, received_ns, json_bytes), added)
-            except NaiadError as wrong:
-                self._refuse(exchange, body, json_bytes, _content_type(wrong), wrong)
-            except Exception:
-                handler_failed(exchange)
+                return self._read(exchange, model, body, None, received_ns, json_bytes)
+
+            self._resume(exchange, body, json_bytes, read, added)
 
         self._json_work.read(body, size, done)
+
+    def _read_in_turn(
+        self,
+        exchange: Exchange,
+        model: ServingModel,
+        body: Body,
+        size: int | None,
+        received_ns: int,
+        added: AddedParameters | None,
+    ) -> None:
+        """Read JSON on the loop, when it is its turn."""
+        _check(model)
+
+        def read(model: ServingModel) -> HttpInferRequest:
+            return self._read_or_recall(exchange, model, body, size, received_ns)
+
+        self._json_work.in_turn(len(body), lambda: self._resume(exchange, body, size, read, added))
+
+    def _resume(
+        self,
+        exchange: Exchange,
+        body: Body,
+        size: int | None,
+        read: Callable[[ServingModel], HttpInferRequest],
+        added: AddedParameters | None,
+    ) -> None:
+        """Read and submit a request that has waited for it; ``size``: of the JSON part of its body."""
+        try:
+            if exchange.closed():
+                # Nobody reads this, but the exchange may be counted (``_CountedExchange``) until its response.
+                raise CancelledError("the request was cancelled by its caller")
+            # Found again: the model may have been loaded anew meanwhile.
+            model = self._engine.find(self._name, self._version)
+            if model is not self._model:
+                self._model = model
+                self._begin(RequestReader(model))
+            _submit(read(model), added)
+        except NaiadError as wrong:
+            self._refuse(exchange, body, size, _content_type(wrong), wrong)
+        except Exception:
+            handler_failed(exchange)
 
     def _refuse(self, exchange: Exchange, body: Body, size: int | None, content_type: str, error: NaiadError) -> None:
         """Answer a request that did not reach its model; ``size``: of its JSON part."""
