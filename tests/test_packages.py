@@ -137,6 +137,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "engine": (
         *(
             "config",
+            "eventloop",
             "execution.model",
             "execution.model_directory",
             "gpus.lost",
@@ -157,8 +158,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("telemetry.logs", "wire.compression", "wire.http1", "worker.ipc.buffer_pool", "worker.ipc.receive_pools"),
     ),
     "frontends.http.json_worker": (
-        *("config.spec", "processes", "request", "scheduling", "shared_memory", "tensor", "wire.json_text"),
-        "wire.v2",
+        *("config.spec", "eventloop", "processes", "request", "scheduling", "shared_memory", "tensor"),
+        *("wire.json_text", "wire.v2"),
     ),
     "frontends.http.v2": (
         *("config", "engine", "execution.model.interface", "frontends.access", "frontends.http.json_worker"),

@@ -166,7 +166,7 @@ class EngineThread:
     def metrics(self) -> str:
         """The metrics page."""
         application = metrics_application(self._parts)
-        return self._thread.run(lambda: b"".join(application.pieces())).decode()
+        return self._thread.run(lambda: b"".join(application.parts())).decode()
 
     # Changes
 

@@ -164,6 +164,6 @@ def test_the_load_is_that_of_the_time_since_the_last_sample() -> None:
 
 def test_pieces_stay_small_with_many_models() -> None:
     series = [ModelSeries(f"model_{number}", 1, {"team": "a"}, busy()) for number in range(500)]
-    pieces = list(render(series, PageSettings(cpu=False), host=MachineFigures(ManualClock())))
-    assert max(map(len, pieces)) < 1 << 15
-    assert len(samples(b"".join(pieces).decode())) > 500 * 10
+    parts = list(render(series, PageSettings(cpu=False), host=MachineFigures(ManualClock())))
+    assert max(map(len, parts)) < 1 << 15
+    assert len(samples(b"".join(parts).decode())) > 500 * 10

@@ -31,7 +31,7 @@ class Port(Protocol):
 def own_families(
     engine: Engine, ports: Mapping[str, Port], load: LoadFigures, front_requests: Mapping[str, int]
 ) -> Iterator[str]:
-    """Each family as text, in pieces."""
+    """Each family as text, in parts."""
     yield from shadows.blocks(engine.routes.shadows())
     yield from memory.blocks(_memory(engine))
     yield from _load(engine, load)

@@ -61,28 +61,28 @@ class MetricsApplication:
         return self._scrape_openmetrics if openmetrics.wants_openmetrics(accept) else self._scrape
 
     def _scrape(self, exchange: Exchange, body: Body) -> None:
-        self._engine.sliced_work.run(self._send(exchange, CONTENT_TYPE, self.pieces()))
+        self._engine.sliced_work.run(self._send(exchange, CONTENT_TYPE, self.parts()))
 
     def _scrape_openmetrics(self, exchange: Exchange, body: Body) -> None:
-        self._engine.sliced_work.run(self._send(exchange, openmetrics.CONTENT_TYPE, self.pieces(exemplars=True)))
+        self._engine.sliced_work.run(self._send(exchange, openmetrics.CONTENT_TYPE, self.parts(exemplars=True)))
 
     @staticmethod
-    def _send(exchange: Exchange, content_type: str, pieces: Iterator[bytes]) -> Iterator[None]:
-        """Send the page, in a step for each piece."""
+    def _send(exchange: Exchange, content_type: str, parts: Iterator[bytes]) -> Iterator[None]:
+        """Send the page, in a step for each part."""
         made: list[bytes] = []
         try:
-            for piece in pieces:
+            for part in parts:
                 if exchange.closed():
                     break
-                made.append(piece)
+                made.append(part)
                 yield
         except Exception:
             handler_failed(exchange)
             return
         exchange.send_status(200, content_type, b"".join(made))
 
-    def pieces(self, exemplars: bool = False) -> Iterator[bytes]:
-        """The page as it is now, with ``exemplars`` as OpenMetrics, in pieces of less than a millisecond."""
+    def parts(self, exemplars: bool = False) -> Iterator[bytes]:
+        """The page as it is now, with ``exemplars`` as OpenMetrics, in parts of less than a millisecond."""
         cached = self._cache is not None
         series = (
             ModelSeries(

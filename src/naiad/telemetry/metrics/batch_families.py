@@ -15,7 +15,7 @@ _EDGES: Final = (*map(str, BOUNDS), "+Inf")
 
 
 def batch_blocks(shown: Sequence[tuple[Mapping[str, str], ModelStatistics]]) -> Iterator[str]:
-    """The family as text, in pieces; nothing before the first batch of a model with dynamic batching."""
+    """The family as text, in parts; nothing before the first batch of a model with dynamic batching."""
     if any(found.left for _, found in shown):
         rows = ("".join(_lines(labels, found.left)) for labels, found in shown)
         yield from rows_block(NAME, "histogram", "Rows of the batches that left the queue, by the reason", rows)

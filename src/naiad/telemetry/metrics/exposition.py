@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
-_PIECE_CHARS: Final = 1 << 14
+_PART_CHARS: Final = 1 << 14
 """How much text of a family is made at a time, which takes less than half a millisecond."""
 _IN_A_LABEL = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _IN_A_HELP = str.maketrans({"\\": r"\\", "\n": r"\n"})
@@ -42,7 +42,7 @@ def help_text(description: str) -> str:
 
 
 def family(name: str, kind: str, help_line: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> Iterator[str]:
-    """A family with its samples, which are labels and values, in pieces."""
+    """A family with its samples, which are labels and values, in parts."""
     return block(name, kind, help_line, ((braced(label_text(labels)), value) for labels, value in samples))
 
 
@@ -52,15 +52,15 @@ def block(name: str, kind: str, help_line: str, samples: Iterable[tuple[str, flo
 
 
 def rows_block(name: str, kind: str, help_line: str, rows: Iterable[str]) -> Iterator[str]:
-    """A family from the lines of its series, in pieces of whole rows; each row is taken when its piece is made."""
+    """A family from the lines of its series, in parts of whole rows; each row is taken when its part is made."""
     yield f"# HELP {name} {help_line}\n# TYPE {name} {kind}\n"
-    piece: list[str] = []
+    part: list[str] = []
     size = 0
     for row in rows:
-        piece.append(row)
+        part.append(row)
         size += len(row)
-        if size >= _PIECE_CHARS:
-            yield "".join(piece)
-            piece.clear()
+        if size >= _PART_CHARS:
+            yield "".join(part)
+            part.clear()
             size = 0
-    yield "".join(piece)
+    yield "".join(part)

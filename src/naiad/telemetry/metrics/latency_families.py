@@ -35,7 +35,7 @@ Shown = Sequence[tuple[Mapping[str, str], Latencies]]
 
 
 def latency_blocks(shown: Shown, cached: Shown, settings: LatencySettings, exemplars: bool = False) -> Iterator[str]:
-    """Each family as text, in pieces.
+    """Each family as text, in parts.
 
     Args:
         shown: the models with distributions, by their labels.

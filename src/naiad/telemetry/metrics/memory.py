@@ -28,7 +28,7 @@ class MemoryFigures:
 
 
 def blocks(figures: MemoryFigures) -> Iterator[str]:
-    """The families in the text exposition format, in pieces."""
+    """The families in the text exposition format, in parts."""
     if figures.held:
         yield from family("naiad_model_memory_bytes", "gauge", "Memory of a model version, measured", figures.held)
     if figures.budget_bytes:

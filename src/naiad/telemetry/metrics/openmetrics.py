@@ -31,14 +31,14 @@ def _offer(text: str) -> tuple[str, float]:
         return kind, 0.0
 
 
-def openmetrics_piece(piece: str) -> str:
-    """A piece of a page of the text format 0.0.4, of whole lines, as OpenMetrics 1.0, whose pages have ``END`` behind.
+def openmetrics_part(part: str) -> str:
+    """A part of a page of the text format 0.0.4, of whole lines, as OpenMetrics 1.0, whose pages have ``END`` behind.
 
-    The help and the type of a family are in one piece.
+    The help and the type of a family are in one part.
     """
-    if "# TYPE " not in piece:
-        return piece
-    lines = piece.splitlines()
+    if "# TYPE " not in part:
+        return part
+    lines = part.splitlines()
     for place, line in enumerate(lines):
         if line.startswith("# TYPE ") and line.endswith(" counter"):
             name = line.split()[2]

@@ -19,7 +19,7 @@ from naiad.telemetry.metrics.latencies import NO_DISTRIBUTIONS, Latencies, Laten
 from naiad.telemetry.metrics.latency_families import latency_blocks
 from naiad.telemetry.metrics.model_statistics import ModelStatistics
 from naiad.telemetry.metrics.openmetrics import END as OPENMETRICS_END
-from naiad.telemetry.metrics.openmetrics import openmetrics_piece
+from naiad.telemetry.metrics.openmetrics import openmetrics_part
 from naiad.telemetry.metrics.server_statistics import CacheFigures
 from naiad.version import __version__
 
@@ -194,9 +194,9 @@ def render(
     pinned: tuple[int, int] = (0, 0),
     exemplars: bool = False,
 ) -> Iterator[bytes]:
-    """The page as UTF-8 text of ``CONTENT_TYPE``, or with ``exemplars`` of ``openmetrics.CONTENT_TYPE``, in pieces.
+    """The page as UTF-8 text of ``CONTENT_TYPE``, or with ``exemplars`` of ``openmetrics.CONTENT_TYPE``, in parts.
 
-    A piece takes less than a millisecond, however many models there are. Its figures are those of the time when it is
+    A part takes less than a millisecond, however many models there are. Its figures are those of the time when it is
     made.
 
     Args:
@@ -206,11 +206,11 @@ def render(
         custom: the metrics of models; a family without metrics is left out.
         cache: the figures of the response cache.
         in_flight: the requests in flight and the refused ones.
-        more: further families, each as its final text, or in pieces of whole lines.
+        more: further families, each as its final text, or in parts of whole lines.
         pinned: the bytes of pinned memory that may be used, and that are used.
     """
 
-    def pieces() -> Iterator[str]:
+    def parts() -> Iterator[str]:
         shown: list[_Shown] = []
         yield from _labelled(series, shown)
         cached = [item for item in shown if item.is_cached]
@@ -234,8 +234,8 @@ def render(
             for found in list(custom.families.values()):
                 yield from _custom_block(found)
 
-    for piece in pieces():
-        text = openmetrics_piece(piece) if exemplars else piece
+    for part in parts():
+        text = openmetrics_part(part) if exemplars else part
         # A model may put characters into labels that UTF-8 cannot encode: they must not cost the whole page.
         yield text.encode("utf-8", "backslashreplace")
     if exemplars:
@@ -347,7 +347,7 @@ def _in_flight_blocks(found: InFlight) -> Iterator[str]:
 
 def _custom_block(family: Family) -> Iterator[str]:
     name = family.name
-    # A list, since a model may remove a metric between two pieces.
+    # A list, since a model may remove a metric between two parts.
     if metrics := list(family.metrics.values()):
         rows = (metric.text(name) for metric in metrics)
         yield from rows_block(name, family.kind, help_text(family.description), rows)
