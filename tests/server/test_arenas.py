@@ -314,6 +314,33 @@ def test_one_request_of_a_batch_fails_in_a_process(caller: Caller) -> None:
             assert all(threads.map(ask, [0, 1, 2, 1, 5, 2, 0, 1]))
 
 
+@pytest.mark.slow
+def test_inputs_beyond_memory_do_not_end_the_process(tmp_path: Path) -> None:
+    tensor = "data_type: TYPE_FP32 dims: [ -1 ]"
+    config = f'backend: "onnxruntime" max_batch_size: 8 input [ {{ name: "X" {tensor} }} ]'
+    config += f' output [ {{ name: "Y" {tensor} }} ] dynamic_batching {{ max_queue_delay_microseconds: 100000 }}'
+    config += ' parameters { key: "execution" value { string_value: "process" } }'
+    write_model(tmp_path / "models", "network", config, (1,), DOUBLE)
+    values, asked = 4 << 20, 8
+    with serving(tmp_path / "log", "--model-repository", tmp_path / "models") as server:
+        caller = Caller(server, tritonclient.http)
+        caller.infer("network", row(1))
+        frameworks = [child for child in tree(server) if "out_of_process" in " ".join(child.cmdline())]
+        for process in frameworks:
+            lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            (used,) = [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData")]
+            # For the outputs of one request, and not for the inputs of two.
+            process.rlimit(psutil.RLIMIT_DATA, (used + 6 * values, -1))
+
+        def ask(number: int) -> bool:
+            return bool((caller.infer("network", row(number, values)) == 2 * number).all())
+
+        # Batches that cannot be put together run again, each request alone.
+        with ThreadPoolExecutor(asked) as threads:
+            assert all(threads.map(ask, range(asked)))
+        assert all(process.is_running() for process in frameworks)
+
+
 def test_the_messages_of_a_stream(server: RunningServer) -> None:
     with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
         answers: SimpleQueue[Any] = SimpleQueue()

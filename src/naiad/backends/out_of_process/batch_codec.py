@@ -87,6 +87,12 @@ class BatchResponseWriter(FrameWriter):
             self._write(frame)
         self._flush()
 
+    def send_error(self, number: int, error: NaiadError) -> None:
+        """Send the error of a batch that did not run."""
+        with self._lock:
+            self._write(self._failure(number, error))
+        self._flush()
+
     def _results_if_fit(self, number: int, batch: Batch, spec: ModelSpec) -> bytes:
         try:
             return self._results(number, batch, spec)

@@ -18,7 +18,7 @@ from naiad.backends.out_of_process.batch_codec import BatchResponseWriter, read_
 from naiad.backends.out_of_process.input_memory import InputMemory
 from naiad.backends.out_of_process.load_command import LoadCommand, unpack
 from naiad.config.spec import ModelSpec
-from naiad.errors import InternalError, ModelLoadError, NaiadError
+from naiad.errors import BackendError, InternalError, ModelLoadError, NaiadError
 from naiad.execution.instances.runner import close_instance, run_once
 from naiad.gpus.lost import lost_gpus
 from naiad.processes.freed_memory import return_freed_memory
@@ -104,7 +104,13 @@ class FrameworkSession:
         spec, instance = self._spec, self._instance
         if spec is None or instance is None:
             raise InternalError("a batch came before the order to make an instance")
-        batch = read_whole(payload, schemas, self._arrivals.locate, spec, self._join)
+        try:
+            batch = read_whole(payload, schemas, self._arrivals.locate, spec, self._join)
+        except MemoryError:
+            # The server runs its requests again, in smaller batches.
+            text = f"there is no memory for the inputs of a batch of model '{spec.name}'"
+            self._out.send_error(number, BackendError(text))
+            return
         run_once(instance, batch, spec)
         self._out.send_results(number, batch, spec)
         if lost_gpus.problem:
