@@ -30,13 +30,15 @@ LARGE_MODEL = "python_identity"
 @dataclass(frozen=True, slots=True)
 class Shares:
     """The processor time of one measurement in us/request: of the event loops of all front-end processes together and
-    of their other threads, and of the event loop and the other threads of the process that has all models."""
+    of their other threads, of the event loop and the other threads of the process that has all models, and of the load
+    generator."""
 
     load: Load
     front_us: float
     front_model_us: float
     loop_us: float
     model_us: float
+    generator_us: float
 
     @property
     def cores(self) -> float:
@@ -73,9 +75,9 @@ def take(settings: Settings, contender: Contender, seconds: int) -> Shares:
     main = psutil.Process(server.pid)
     # The only children of a single process are its workers, whose time is in the load alone.
     engine = [p for p in (main, *main.children()) if p not in fronts] if fronts else [main]
-    before = used_us(fronts) + used_us(engine)
+    before = (*used_us(fronts), *used_us(engine), machine.finished_children_s() * 1e6)
     load = measure_load(server, contender.request, CONNECTIONS, seconds, settings.work, pin=False)
-    after = used_us(fronts) + used_us(engine)
+    after = (*used_us(fronts), *used_us(engine), machine.finished_children_s() * 1e6)
     return Shares(load, *((now - then) / load.requests for now, then in zip(after, before, strict=True)))
 
 
@@ -146,6 +148,11 @@ def figures(one: list[Shares], two: list[Shares], engine: list[Shares]) -> Itera
         yield Figure(f"frontends_{name}_rate", median(found, rate), "requests/s", note=note)
     ratio = median_ratio(loads["two"], loads["one"], rate)
     yield Figure("frontends_ratio", ratio, "of one process", Bound(">=", WANTED), "pair by pair")
+    cores = len(machine.cores())
+    most = median(one, lambda s: cores * 1e6 / (s.load.cpu_us + s.generator_us) / s.load.rate)
+    note = f"if a request cost no more on {cores} busy cores, of which wrk takes its part"
+    yield Figure("frontends_most", most, "of one process", note=note)
+    yield Figure("frontends_wrk_cpu", median(one, lambda s: s.generator_us), unit)
     ratio = median_ratio(loads["engine"], loads["one"], rate)
     yield Figure("frontends_engine_ratio", ratio, "of one process", note="one instance, in the engine's process")
     for name, found in loads.items():
