@@ -284,6 +284,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
             "explain",
             "gpus",
             "lifecycle",
+            "processes.openblas",
         ),
         *("analyze", "options", "perf", "quickstart"),
         *("repository", "scheduling.ensemble", "server", "telemetry.logs", "tensor.dtypes"),

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from naiad.processes.openblas import let_openblas_sleep
 from naiad.version import __version__
 
 COMMANDS = {
@@ -54,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _fill_standard_descriptors()
     for variable, value in _QUIET.items():
         os.environ.setdefault(variable, value)
+    let_openblas_sleep(os.environ)
     _hear_interrupts()
     try:
         code = _run(words)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from naiad.processes.affinity import ANYWHERE, Affinity
+from naiad.processes.openblas import let_openblas_sleep
 from naiad.processes.reaper import OrphanReaper
 
 FileOrDescriptor = int | None
@@ -34,7 +35,7 @@ class GroupedProcess:
         command: the program and its arguments.
         pass_fds: descriptors that it keeps open.
         stdout: a descriptor or one of ``subprocess``'s constants; None for the server's. ``stderr`` likewise.
-        env: all its environment variables, None for the server's.
+        env: its environment variables, None for the server's; threads of OpenBLAS sleep unless it says otherwise.
         cwd: the folder that it starts in, None for the server's.
         affinity: where it runs.
 
@@ -55,6 +56,8 @@ class GroupedProcess:
     ) -> None:
         self._lock = threading.Lock()
         self._is_over = False
+        environment = dict(os.environ if env is None else env)
+        let_openblas_sleep(environment)
         # A process begins where the thread is that starts it.
         with affinity.held():
             self._popen = subprocess.Popen(
@@ -63,7 +66,7 @@ class GroupedProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
-                env=env,
+                env=environment,
                 cwd=cwd,
                 process_group=0,
             )
