@@ -101,6 +101,26 @@ def test_responses_take_turns_as_well(repository: Path) -> None:
     play(repository, scenario)
 
 
+@pytest.mark.parametrize("request_id", ["", "plain", 'with "quotes" and \\', "\u00fc\n"])
+def test_responses_of_any_size_are_alike(repository: Path, request_id: str) -> None:
+    async def scenario(house: House, peer: Peer) -> None:
+        found = {}
+        for count in (1, TURN_OUTPUT_BYTES // 4, LARGE_OUTPUT_BYTES // 4):
+            request = json.loads(floats(count)) | ({"id": request_id} if request_id else {})
+            answer = await peer.infer("floats", request)
+            assert answer.status == 200
+            found[count] = json.loads(answer.body)
+            (output,) = found[count].pop("outputs")
+            assert output.pop("data") == list(range(count))
+            assert output.pop("shape") == [count]
+            found[count]["output"] = output
+        first, *others = found.values()
+        assert first.get("id", "") == request_id
+        assert all(other == first for other in others)
+
+    play(repository, scenario)
+
+
 @pytest.mark.parametrize("what", ["wrong", "closed", "unloaded"])
 def test_what_goes_wrong_while_a_request_waits(repository: Path, what: str) -> None:
     async def scenario(house: House, peer: Peer) -> None:

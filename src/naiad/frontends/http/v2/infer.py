@@ -69,7 +69,7 @@ class HttpInferRequest(HttpClientRequest):
         plan = self.plan
         # ``Outputs`` has parameters of the response, which the encoded beginnings of plans do not have.
         if not plan.plain or type(outputs) is Outputs:
-            if not self._send_numbers(outputs, TURN_OUTPUT_BYTES):
+            if not (plan.in_json and type(outputs) is dict and self._send_numbers(outputs)):
                 self._send_any(outputs)
             return
         try:
@@ -81,11 +81,9 @@ class HttpInferRequest(HttpClientRequest):
     def refuse(self, error: NaiadError) -> None:
         send_error(self.exchange, error)
 
-    def _send_numbers(self, outputs: Mapping[str, Array], below_bytes: int) -> bool:
-        """Answer with JSON alone; False where the outputs do not fit the fast path, or are of that size."""
-        if not self.plan.in_json or type(outputs) is not dict:
-            return False
-        response = self.plan.encode_json_response(self.id, outputs, below_bytes)
+    def _send_numbers(self, outputs: Mapping[str, Array]) -> bool:
+        """Answer with JSON alone; False where the outputs do not fit the fast path."""
+        response = self.plan.encode_json_response(self.id, outputs, TURN_OUTPUT_BYTES)
         if response is None:
             return False
         self.exchange.send(response)
@@ -108,26 +106,26 @@ class HttpInferRequest(HttpClientRequest):
             for name in plan.outputs
             if name in outputs
         ]
+        parameters = parameters_of(outputs)
+        # Writing the numbers of large outputs as text would hold the loop up.
         weight = sum(weight_in_json(part.array, part.dtype, part.base64) for part in parts if part.in_json)
         if weight < TURN_OUTPUT_BYTES:
-            self._write(parts, outputs)
-        # Writing the numbers of large outputs as text would hold the loop up.
+            self._write(parts, parameters)
         elif weight < LARGE_OUTPUT_BYTES:
-            self.json_work.in_turn(weight, partial(self._write_in_turn, parts, outputs))
+            self.json_work.in_turn(weight, partial(self._write_in_turn, parts, parameters))
         else:
-            self._send_later(parts, parameters_of(outputs))
+            self._send_later(parts, parameters)
 
-    def _write_in_turn(self, parts: list[OutputPart], outputs: Mapping[str, Array]) -> None:
+    def _write_in_turn(self, parts: list[OutputPart], parameters: Parameters) -> None:
         try:
-            if not self._send_numbers(outputs, LARGE_OUTPUT_BYTES):
-                self._write(parts, outputs)
+            self._write(parts, parameters)
         except Exception:
             handler_failed(self.exchange)
 
-    def _write(self, parts: list[OutputPart], outputs: Mapping[str, Array]) -> None:
+    def _write(self, parts: list[OutputPart], parameters: Parameters) -> None:
         plan = self.plan
         try:
-            json, tensors, _ = encode_response(plan.model, plan.version, self.id, parts, parameters_of(outputs))
+            json, tensors, _ = encode_response(plan.model, plan.version, self.id, parts, parameters)
         except NaiadError as error:
             send_error(self.exchange, error, TEXT)
             return
