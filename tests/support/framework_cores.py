@@ -77,4 +77,10 @@ def _processes(served: FrameworkServer) -> list[int]:
 
 
 def _new(served: FrameworkServer, before: dict[int, dict[int, str]]) -> list[str]:
-    return [cores for process in _processes(served) for cores in cores_of_new_threads(process, before.get(process, {}))]
+    found = [
+        cores for process in _processes(served) for cores in cores_of_new_threads(process, before.get(process, {}))
+    ]
+    if before and served.mode == "thread" and ALL in found:
+        # The one that waits for the next load, since the one before has loaded this model.
+        found.remove(ALL)
+    return found

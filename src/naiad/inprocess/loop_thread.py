@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from naiad.errors import InternalError, UnavailableError
+from naiad.lifecycle.state.load_threads import end_threads
 from naiad.server.process import loop_factory
 
 _Result = TypeVar("_Result")
@@ -87,7 +88,10 @@ class LoopThread:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             self._loop = loop = runner.get_loop()
             loop.call_soon(self._running.set)
-            loop.run_forever()
+            try:
+                loop.run_forever()
+            finally:
+                end_threads(loop)
 
     def _end(self) -> None:
         asyncio.get_running_loop().stop()

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from naiad.errors import ModelLoadError
-from naiad.lifecycle.state.load_threads import BUSY_NAME, in_thread
+from naiad.lifecycle.state.load_threads import BUSY_NAME, end_threads, in_thread
 from support.event_loops import run, until
 
 WAIT_S = 20.0
@@ -90,5 +90,35 @@ def test_without_room_for_threads_work_waits(monkeypatch: pytest.MonkeyPatch) ->
 
     async def test() -> None:
         assert await asyncio.gather(*(in_thread(int, str(n)) for n in range(5))) == list(range(5))
+
+    run(test())
+
+
+def test_the_thread_that_waits_can_be_ended() -> None:
+    before = set(threading.enumerate())
+
+    def left() -> int:
+        return len(set(threading.enumerate()) - before)
+
+    async def test() -> None:
+        assert await in_thread(int, "7") == 7
+        await until(lambda: left() == 1)
+        end_threads(asyncio.get_running_loop())
+        assert not left()
+        assert await in_thread(int, "8") == 8
+
+    run(test())
+
+
+def test_no_thread_takes_two_pieces_of_work() -> None:
+    async def test() -> None:
+        changed = threading.local()
+
+        def is_fresh() -> bool:
+            found = not hasattr(changed, "by_work")
+            changed.by_work = True
+            return found
+
+        assert all([await in_thread(is_fresh) for _ in range(20)])
 
     run(test())

@@ -18,63 +18,57 @@ _R = TypeVar("_R")
 BUSY_NAME: Final = "naiad-load"
 """The name of a thread while it works."""
 _IDLE_NAME: Final = "naiad-idle"
+_JOIN_S: Final = 1.0
 
 Work = Callable[[], object]
 
 
 class LoadThreads:
-    """Runs each piece of work in a thread of its own, at once, and has one more thread that waits for the next piece.
+    """Runs each piece of work in a thread of its own, at once; one more thread waits for the next piece.
 
     To start a thread is to wait until it runs, which takes milliseconds while loads use all cores. The event loop must
-    not wait for that, so the thread that takes a piece of work starts the next one.
+    not wait for that, so the thread that takes a piece of work starts the next one first. No thread takes a second
+    piece: work may change the thread that it runs in, such as the cores that it may use.
     """
 
     def __init__(self) -> None:
         self._work: SimpleQueue[Work | None] = SimpleQueue()
-        self._lock = threading.Lock()
-        # Those that wait, and those that will once they have started.
-        self._idle = 0
-        self._has_begun = False
+        self._last: threading.Thread | None = None
 
     def run(self, work: Work) -> None:
         """Run ``work``, which must not raise. Called by one thread, which starts the first one itself."""
-        if not self._has_begun:
-            self._idle = 1
-            _start(self._serve)
-            self._has_begun = True
+        if self._last is None:
+            self._start()
         self._work.put(work)
 
     def end(self) -> None:
         """End the thread that waits; work under way is not interrupted."""
         self._work.put(None)
 
+    def join(self) -> None:
+        """Wait for the end of the thread that waits, after ``end``."""
+        if self._last is not None:
+            self._last.join(_JOIN_S)
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._serve, name=_IDLE_NAME, daemon=True)
+        thread.start()
+        self._last = thread
+
     def _serve(self) -> None:
-        thread = threading.current_thread()
-        while (work := self._work.get()) is not None:
-            thread.name = BUSY_NAME
-            self._replace()
+        is_last = False
+        while not is_last and (work := self._work.get()) is not None:
+            try:
+                self._start()
+                is_last = True
+            except RuntimeError:
+                # No more threads: the next piece has to wait for this one.
+                is_last = False
+            threading.current_thread().name = BUSY_NAME
             work()
             # It may hold a model, and the next one may be hours away.
             del work
-            thread.name = _IDLE_NAME
-            with self._lock:
-                if self._idle:
-                    return
-                self._idle += 1
-
-    def _replace(self) -> None:
-        """Start another thread to wait in place of this one, unless there is one."""
-        with self._lock:
-            self._idle -= 1
-            if self._idle:
-                return
-            self._idle = 1
-        try:
-            _start(self._serve)
-        except RuntimeError:
-            # No more threads: work waits for this one.
-            with self._lock:
-                self._idle -= 1
+            threading.current_thread().name = _IDLE_NAME
 
 
 _OF_LOOPS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, LoadThreads]] = WeakKeyDictionary()
@@ -88,8 +82,15 @@ def _threads_of(loop: asyncio.AbstractEventLoop) -> LoadThreads:
     return threads
 
 
-def _start(target: Callable[[], object]) -> None:
-    threading.Thread(target=target, name=_IDLE_NAME, daemon=True).start()
+def end_threads(loop: asyncio.AbstractEventLoop) -> None:
+    """End the thread that waits for work of a loop, which calls nothing more in threads.
+
+    Called by whoever ran the loop. Without this call the thread ends when the loop is collected.
+    """
+    threads = _OF_LOOPS.pop(loop, None)
+    if threads is not None:
+        threads.end()
+        threads.join()
 
 
 def in_thread(function: Callable[_P, _R], *args: _P.args, **more: _P.kwargs) -> asyncio.Future[_R]:
