@@ -13,7 +13,7 @@ from naiad.processes.affinity import memory_nodes
 from naiad.testing import run_to_end, wait_until, write_model
 from support import onnx_models
 from support.config_texts import parameters
-from support.core_policies import ALL, CORES, POLICIES, WHY_NOT, cores_of_new_threads, cores_of_threads, group_on
+from support.core_policies import ALL, CORES, POLICIES, WHY_NOT, cores_of_model_threads, cores_of_threads, group_on
 from support.python_models import DOUBLES, Client, client_of, write_python_model
 
 pytestmark = [
@@ -74,7 +74,7 @@ def test_a_thread_is_on_the_cores_of_its_policy(client: Client) -> None:
     before = cores_of_threads(process)
     client.load("thread_pinned")
     assert client.infer_array("thread_pinned", np.array([1, 2], np.float32)).tolist() == [1, 2]
-    wait_until(lambda: cores_of_new_threads(process, before) == [str(CORES[1])], SETTLED_S, "one thread stays")
+    wait_until(lambda: cores_of_model_threads(process, before) == [str(CORES[1])], SETTLED_S, "one thread stays")
     group = client.grpc.get_model_config("thread_pinned").config.instance_group[0]
     line = f"model 'thread_pinned': the instances of group '{group.name}' run on core {CORES[1]}"
     assert line in client.server.log and f"(host policy 'core_{CORES[1]}')" in client.server.log
@@ -118,7 +118,7 @@ def test_groups_of_a_model_each_have_pools_on_their_own_cores(client: Client, re
     if way == "thread":
         # Each instance is a thread, whose pool has two more.
         expected = sorted(3 * [str(core) for core in CORES])
-        wait_until(lambda: sorted(cores_of_new_threads(process, before)) == expected, SETTLED_S, "three on each core")
+        wait_until(lambda: sorted(cores_of_model_threads(process, before)) == expected, SETTLED_S, "three on each core")
         return
     workers = [set(cores_of_threads(child.pid).values()) for child in client.children() if child.pid not in known]
     assert sorted(map(sorted, workers)) == [[str(core)] for core in CORES]
@@ -150,7 +150,7 @@ def test_other_groups_of_a_serving_model_go_where_their_policy_says(client: Clie
     )
     assert answer.status == 200, answer.body
     expected = sorted(map(str, CORES))
-    wait_until(lambda: sorted(cores_of_new_threads(process, before)) == expected, SETTLED_S, "a thread on each core")
+    wait_until(lambda: sorted(cores_of_model_threads(process, before)) == expected, SETTLED_S, "a thread on each core")
 
 
 def test_an_event_loop_without_its_cores_does_not_start(tmp_path: Path) -> None:

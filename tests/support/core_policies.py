@@ -37,3 +37,15 @@ def cores_of_threads(process: int) -> dict[int, str]:
 def cores_of_new_threads(process: int, before: Mapping[int, str]) -> list[str]:
     """The cores of each thread that a process has beside those of ``before``."""
     return [cores for thread, cores in cores_of_threads(process).items() if thread not in before]
+
+
+def cores_of_model_threads(server: int, before: Mapping[int, str]) -> list[str]:
+    """The cores of each thread that the models have which a server has loaded since ``before``.
+
+    One more thread is new, with the cores of the server's first thread: it waits for the next load.
+    """
+    found = cores_of_new_threads(server, before)
+    its_cores = cores_of_threads(server)[server]
+    if its_cores in found:
+        found.remove(its_cores)
+    return found

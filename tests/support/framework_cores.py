@@ -10,7 +10,7 @@ from naiad.backend_api.backend import Arrays
 from naiad.backends import registry
 from naiad.testing import ServerStateError, wait_until
 from support.config_texts import parameter
-from support.core_policies import ALL, CORES, cores_of_new_threads, cores_of_threads, group_on
+from support.core_policies import ALL, CORES, cores_of_model_threads, cores_of_new_threads, cores_of_threads, group_on
 from support.framework import Signature
 from support.framework_server import FrameworkServer, Write
 
@@ -77,10 +77,5 @@ def _processes(served: FrameworkServer) -> list[int]:
 
 
 def _new(served: FrameworkServer, before: dict[int, dict[int, str]]) -> list[str]:
-    found = [
-        cores for process in _processes(served) for cores in cores_of_new_threads(process, before.get(process, {}))
-    ]
-    if before and served.mode == "thread" and ALL in found:
-        # The one that waits for the next load, since the one before has loaded this model.
-        found.remove(ALL)
-    return found
+    look = cores_of_model_threads if before and served.mode == "thread" else cores_of_new_threads
+    return [cores for process in _processes(served) for cores in look(process, before.get(process, {}))]
