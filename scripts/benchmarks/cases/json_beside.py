@@ -1,4 +1,4 @@
-"""The effect of a caller that sends very large JSON on the tail of another caller's small requests."""
+"""The effect of callers that send large JSON on the tail of another caller's small requests."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from ..figures import Bound, CaseError, Figure
 from ..infer import Request, ask, binary_request, check_answer, infer_path
 from ..load import Load, generator, measure
 from ..rounds import alternate, median
-from ..servers import Server, naiad
+from ..servers import HTTP, Server, naiad
 from ..settings import Settings
 from .mlp import input_row
 
 DIMS = [-1]
 NUMBER = "0.123456789"
 LARGE_MIB = 60
+CALLERS = 8
+CALLERS_BYTES = 300 << 10
+"""Less than what a worker process reads."""
 CONNECTIONS = 4
 BOUND = Bound("<=", 10.0)
 
@@ -35,16 +38,38 @@ def json_beside(settings: Settings) -> Iterator[Figure]:
     yield from beside(settings, repository, small, large, "json_beside", note)
 
 
+def json_callers_beside(settings: Settings) -> Iterator[Figure]:
+    """p99 of small requests alone, and while other callers send JSON that the event loop reads itself."""
+    repository = settings.work / "json-callers-beside"
+    models.add_identity(repository, "identity", DIMS, max_batch_size=8)
+    small = binary_request("identity", {"INPUT0": input_row()}, "OUTPUT0")
+    large = large_request(CALLERS_BYTES)
+    note = f"{CALLERS} callers of {len(large.body) >> 10} KiB of JSON"
+    yield from beside(settings, repository, small, large, "json_callers_beside", note, CALLERS)
+
+
 def beside(
-    settings: Settings, repository: Path, small: Request, large: Request, name: str, note: str
+    settings: Settings,
+    repository: Path,
+    small: Request,
+    large: Request,
+    name: str,
+    note: str,
+    callers: int = 1,
+    service: str = HTTP,
 ) -> Iterator[Figure]:
-    """A case: p99 of ``small``, to the model ``identity``, alone and beside ``large``, and the difference."""
+    """A case: p99 of ``small``, to the model ``identity``, alone and beside ``large``, and the difference.
+
+    Args:
+        callers: how many send ``large`` at the same time.
+        service: where they send it.
+    """
     with naiad(repository, settings.work, machine.server_core()) as server:
         check_answer(server.port, small, "OUTPUT0", input_row())
         sent: list[int] = []
         contexts: dict[str, Callable[[], AbstractContextManager[None]]] = {
             "quiet": nullcontext,
-            "large": partial(sending, server, large, sent),
+            "large": partial(sending, server.at(service), large, sent, callers),
         }
 
         def take(context: Callable[[], AbstractContextManager[None]]) -> Load:
@@ -70,8 +95,8 @@ def large_request(size: int) -> Request:
 
 
 @contextmanager
-def sending(server: Server, request: Request, sent: list[int]) -> Iterator[None]:
-    """Another caller sends a request again and again meanwhile.
+def sending(server: Server, request: Request, sent: list[int], callers: int) -> Iterator[None]:
+    """Other callers send a request again and again meanwhile.
 
     Raises:
         CaseError: one was not answered with 200.
@@ -86,12 +111,14 @@ def sending(server: Server, request: Request, sent: list[int]) -> Iterator[None]
             if status != 200:
                 wrong.append(f"the large request was answered {status}: {body[:300].decode(errors='replace')}")
 
-    sender = threading.Thread(target=send)
-    sender.start()
+    senders = [threading.Thread(target=send) for _ in range(callers)]
+    for sender in senders:
+        sender.start()
     try:
         yield
     finally:
         over.set()
-        sender.join()
+        for sender in senders:
+            sender.join()
     if wrong:
         raise CaseError(wrong[0])
