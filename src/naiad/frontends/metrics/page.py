@@ -7,7 +7,8 @@ from itertools import chain
 
 from naiad.engine.engine import Engine
 from naiad.frontends.http.server.exchange import Body, Exchange, Handler
-from naiad.frontends.http.server.replies import TEXT, handler_failed, send_wrong_method
+from naiad.frontends.http.server.replies import TEXT, send_wrong_method
+from naiad.frontends.http.server.sliced_response import send_in_slices
 from naiad.frontends.metrics.extra_families import Port, own_families
 from naiad.frontends.metrics.gpu_families import gpu_families, gpu_uuid
 from naiad.gpus.figures import GpuFigures
@@ -61,25 +62,16 @@ class MetricsApplication:
         return self._scrape_openmetrics if openmetrics.wants_openmetrics(accept) else self._scrape
 
     def _scrape(self, exchange: Exchange, body: Body) -> None:
-        self._engine.sliced_work.run(self._send(exchange, CONTENT_TYPE, self.parts()))
+        self._send(exchange, CONTENT_TYPE, self.parts())
 
     def _scrape_openmetrics(self, exchange: Exchange, body: Body) -> None:
-        self._engine.sliced_work.run(self._send(exchange, openmetrics.CONTENT_TYPE, self.parts(exemplars=True)))
+        self._send(exchange, openmetrics.CONTENT_TYPE, self.parts(exemplars=True))
 
-    @staticmethod
-    def _send(exchange: Exchange, content_type: str, parts: Iterator[bytes]) -> Iterator[None]:
-        """Send the page, in a step for each part."""
-        made: list[bytes] = []
-        try:
-            for part in parts:
-                if exchange.closed():
-                    break
-                made.append(part)
-                yield
-        except Exception:
-            handler_failed(exchange)
-            return
-        exchange.send_status(200, content_type, b"".join(made))
+    def _send(self, exchange: Exchange, content_type: str, parts: Iterator[bytes]) -> None:
+        def send(made: list[bytes]) -> None:
+            exchange.send_status(200, content_type, b"".join(made))
+
+        send_in_slices(self._engine.sliced_work, exchange, parts, send)
 
     def parts(self, exemplars: bool = False) -> Iterator[bytes]:
         """The page as it is now, with ``exemplars`` as OpenMetrics, in parts of less than a millisecond."""

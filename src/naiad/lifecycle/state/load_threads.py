@@ -16,7 +16,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 BUSY_NAME: Final = "naiad-load"
-"""The name of a thread while it works."""
+"""The name of a thread while it works, by which ``telemetry/slow/watch.py`` knows it."""
 _IDLE_NAME: Final = "naiad-idle"
 _JOIN_S: Final = 1.0
 
@@ -56,19 +56,24 @@ class LoadThreads:
         self._last = thread
 
     def _serve(self) -> None:
-        is_last = False
-        while not is_last and (work := self._work.get()) is not None:
-            try:
-                self._start()
-                is_last = True
-            except RuntimeError:
-                # No more threads: the next piece has to wait for this one.
-                is_last = False
-            threading.current_thread().name = BUSY_NAME
+        thread = threading.current_thread()
+        while (work := self._work.get()) is not None:
+            has_successor = self._starts_successor()
+            thread.name = BUSY_NAME
             work()
+            if has_successor:
+                return
             # It may hold a model, and the next one may be hours away.
             del work
-            threading.current_thread().name = _IDLE_NAME
+            thread.name = _IDLE_NAME
+
+    def _starts_successor(self) -> bool:
+        try:
+            self._start()
+        except RuntimeError:
+            # No more threads: the next piece of work has to wait for this one.
+            return False
+        return True
 
 
 _OF_LOOPS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, LoadThreads]] = WeakKeyDictionary()

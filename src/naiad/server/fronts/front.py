@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from naiad.errors import OptionError
+from naiad.eventloop.sliced_work import SlicedWork
 from naiad.frontends.access.settings import gates
 from naiad.frontends.http.json_worker.pool import JsonWork
 from naiad.frontends.http.server.content_coding import ContentCoding
@@ -76,7 +77,7 @@ class FrontProcess:
         self._engine = RemoteEngine(self._budget, self._replicas)
         self._http = HttpRelay(LargeBodies(self._budget))
         self._grpc = GrpcRelay(LargeBodies(self._budget))
-        self._json_work = JsonWork(self._budget)
+        self._json_work = JsonWork(self._budget, SlicedWork())
         self._gates = gates(options)
         self._reloader = FileReloader(reloaded_paths(options))
         self._listeners: list[Frontend] = []

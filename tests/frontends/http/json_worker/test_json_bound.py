@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from naiad.errors import NaiadError, QueueFullError
+from naiad.eventloop.sliced_work import SlicedWork
 from naiad.frontends.http.json_worker.pool import MAX_WAITING, JsonWork
 from naiad.frontends.http.json_worker.program import to_binary
 from naiad.frontends.http.v2.small_body import MAX_BYTES
@@ -27,7 +28,7 @@ BODY = json.dumps({"inputs": [{"name": "a", "datatype": "INT32", "shape": [2], "
 def test_large_json_that_waits_is_bounded() -> None:
     async def test() -> None:
         budget = RequestBudget()
-        work = JsonWork(budget)
+        work = JsonWork(budget, SlicedWork())
         outcomes: list[NaiadError | None] = []
         for _ in range(MAX_WAITING + 5):
             work.read(BODY, None, lambda content, size, error: outcomes.append(error))
@@ -48,7 +49,7 @@ def test_large_json_that_waits_is_bounded() -> None:
 def test_large_json_counts_among_all_requests() -> None:
     async def test() -> None:
         budget = RequestBudget(max_bytes=len(BODY) + 10)
-        work = JsonWork(budget)
+        work = JsonWork(budget, SlicedWork())
         outcomes: list[NaiadError | None] = []
         for _ in range(2):
             work.read(BODY, None, lambda content, size, error: outcomes.append(error))

@@ -111,12 +111,12 @@ def _plain(raw: Body) -> bytes | bytearray:
 class JsonWork:
     """Reads and writes large JSON for one listener. Used on the event loop, except by its threads.
 
-    ``budget`` bounds the bodies that wait.
+    ``budget`` bounds the bodies that wait, ``sliced_work`` is that of the loop.
     """
 
-    def __init__(self, budget: RequestBudget) -> None:
+    def __init__(self, budget: RequestBudget, sliced_work: SlicedWork) -> None:
         self._budget = budget
-        self._turns = SlicedWork()
+        self._sliced_work = sliced_work
         # The threads use this and ``_is_closed``; the rest belongs to the loop.
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._open = 0
@@ -155,7 +155,7 @@ class JsonWork:
             work()
             yield
 
-        self._turns.run(steps())
+        self._sliced_work.run(steps())
 
     def write(
         self, model: str, version: int, request_id: str, parts: Sequence[OutputPart], parameters: Parameters, done: Done

@@ -315,12 +315,14 @@ class HttpInferHandler:
             self._read_later(exchange, model, body, size, received_ns, added)
             return None
         if is_json_alone and len(body) >= TURN_JSON_BYTES:
-            self._read_in_turn(exchange, model, body, size, received_ns, added)
+            _check(model)
+            read = partial(self._read_or_recall, exchange, body, size, received_ns)
+            self._json_work.in_turn(len(body), partial(self._resume, exchange, body, size, read, added))
             return None
-        return self._read_or_recall(exchange, model, body, size, received_ns)
+        return self._read_or_recall(exchange, body, size, received_ns, model)
 
     def _read_or_recall(
-        self, exchange: Exchange, model: ServingModel, body: Body, size: int | None, received_ns: int
+        self, exchange: Exchange, body: Body, size: int | None, received_ns: int, model: ServingModel
     ) -> HttpInferRequest:
         is_json_alone = size is None or size == len(body)
         if self._knows_regions and (known := self._recall(exchange, model, body, received_ns)) is not None:
@@ -375,23 +377,6 @@ class HttpInferHandler:
             self._resume(exchange, body, json_bytes, read, added)
 
         self._json_work.read(body, size, done)
-
-    def _read_in_turn(
-        self,
-        exchange: Exchange,
-        model: ServingModel,
-        body: Body,
-        size: int | None,
-        received_ns: int,
-        added: AddedParameters | None,
-    ) -> None:
-        """Read JSON on the loop, when it is its turn."""
-        _check(model)
-
-        def read(model: ServingModel) -> HttpInferRequest:
-            return self._read_or_recall(exchange, model, body, size, received_ns)
-
-        self._json_work.in_turn(len(body), lambda: self._resume(exchange, body, size, read, added))
 
     def _resume(
         self,

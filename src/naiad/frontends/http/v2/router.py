@@ -122,7 +122,7 @@ class Router:
         too_large: type[BodyTooLargeError] = BodyTooLargeError,
     ) -> None:
         self._engine = engine
-        self.json_work = JsonWork(engine.budget)
+        self.json_work = JsonWork(engine.budget, engine.sliced_work)
         self._services = RouteServices(engine, self.json_work)
         self._forwarding = forward
         self._coding = ContentCoding(max_body_bytes, engine.budget, too_large)
