@@ -74,7 +74,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("execution.model_directory", "request", "scheduling", "telemetry", "tensor", "worker.ipc"),
     ),
     # Frameworks know each other by name alone, through the registry.
-    "backends.registry": ("backend_api", "backends.python", "config", "gpus.driver"),
+    "backends.registry": ("backend_api", "backends.python", "backends.shared", "config", "gpus.driver"),
     "backends.placement": (
         *("backend_api", "backends.environments", "backends.out_of_process", "backends.registry"),
         *("backends.shared", "config", "execution.worker"),

@@ -13,6 +13,7 @@ from naiad.backends.registry import BACKENDS, NOT_BUILT, BackendEntry
 from naiad.errors import BackendUnavailableError
 from naiad.gpus.driver import gpus
 from support.backend_contract import context
+from support.mutual_imports import run_beside_packages
 
 
 @pytest.mark.parametrize("name", registry.known())
@@ -83,21 +84,6 @@ def test_no_garbage_is_collected_while_a_framework_is_imported(tmp_path: Path) -
     assert done.stdout.split() == ["False", "True", "True", "False", "True", "False"]
 
 
-FIRST = """
-import time
-import began
-began.first.set()
-# The other import waits for this one by then, if it may begin.
-if began.second.wait(0.5):
-    time.sleep(0.2)
-from second.part import PART
-"""
-SECOND = """
-import began
-began.second.set()
-began.first.wait(0.5)
-import first
-"""
 TWO_IMPORTS = """
 from concurrent.futures import ThreadPoolExecutor
 from naiad.backends.registry import BackendEntry, import_framework
@@ -111,13 +97,4 @@ print(first.PART)
 
 def test_two_frameworks_that_import_each_other_load_at_the_same_time(tmp_path: Path) -> None:
     """As Keras and TensorFlow do."""
-    for folder in ("first", "second"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "began.py").write_text("import threading\nfirst, second = threading.Event(), threading.Event()\n")
-    (tmp_path / "first" / "__init__.py").write_text(FIRST)
-    (tmp_path / "second" / "__init__.py").write_text(SECOND)
-    (tmp_path / "second" / "part.py").write_text("PART = 'found'\n")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    command = [sys.executable, "-c", TWO_IMPORTS]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
-    assert done.stdout.strip() == "found", done.stderr
+    assert run_beside_packages(tmp_path, TWO_IMPORTS) == "found"

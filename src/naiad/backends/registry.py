@@ -6,7 +6,6 @@ import difflib
 import gc
 import logging
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from naiad.backends.shared.import_lock import IMPORT_LOCK
 from naiad.config.complete import PYTHON_RUNTIME
 from naiad.errors import BackendUnavailableError, first_line
 from naiad.extras import MissingPackageError, how_to_install
@@ -47,7 +47,8 @@ class BackendEntry:
 
 
 logger = logging.getLogger("naiad")
-_importing = threading.Lock()
+# Loads look here, so that none of them waits for the import of another framework.
+_imported: set[BackendEntry] = set()
 
 PYTHON = "python"
 BACKEND_DIRECTORY = "backend-directory"
@@ -217,17 +218,12 @@ def _require(backend: str, entry: BackendEntry, model: str, remedy: str) -> None
 
 
 def import_framework(entry: BackendEntry) -> None:
-    """Import the framework of ``entry``, without its hidden module unless somebody has imported that.
-
-    One thread at a time: two frameworks that import a third, as Keras and TensorFlow do, would each wait for a module
-    that the other one is importing.
-    """
-    # A module is in the table from the beginning of its import on.
-    if entry.framework in sys.modules and not _importing.locked():
-        _import(entry)
+    """Import the framework of ``entry``, without its hidden module unless somebody has imported that."""
+    if entry in _imported:
         return
-    with _importing, _uncollected(entry.framework):
+    with IMPORT_LOCK, _uncollected(entry.framework):
         _import(entry)
+        _imported.add(entry)
 
 
 @contextmanager

@@ -37,6 +37,7 @@ from support.forest_models import (  # noqa: E402
     tensors,
     width_of,
 )
+from support.mutual_imports import run_beside_packages  # noqa: E402
 
 CLASSIFIERS = [
     RandomForestClassifier(10, max_depth=4, random_state=0),
@@ -132,3 +133,27 @@ def test_an_estimator_that_is_not_fitted(tmp_path: Path) -> None:
     assert "holds a LogisticRegression, expected an estimator of scikit-learn that is fitted" in refusal(
         file, tensors(FEATURES)
     )
+
+
+TWO_PICKLES = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from naiad.backends.fil.estimator import load_estimator
+from naiad.backends.fil.formats import JOBLIB
+
+with ThreadPoolExecutor(2) as pool:
+    load = partial(load_estimator, "m", file_format=JOBLIB, pickles=True)
+    for found in [pool.submit(load, Path(file)) for file in sys.argv[1:]]:
+        print(found.exception())
+"""
+
+
+def test_two_pickles_whose_modules_import_each_other_load_at_the_same_time(tmp_path: Path) -> None:
+    """As those of scikit-learn do. The pickles have a text, which is refused once the modules are imported."""
+    pickles = [tmp_path / "first.joblib", tmp_path / "second.joblib"]
+    for file, module in zip(pickles, ("first", "second.part"), strict=True):
+        file.write_bytes(f"c{module}\nPART\n.".encode())
+    said = run_beside_packages(tmp_path, TWO_PICKLES, *map(str, pickles)).splitlines()
+    assert [line.partition(" holds a ")[2].partition(",")[0] for line in said] == ["str", "str"], said

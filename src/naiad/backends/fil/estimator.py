@@ -14,6 +14,7 @@ from naiad.backends.fil.forest import Array, Forest, of_treelite
 from naiad.backends.fil.formats import SKOPS, ForestFormat
 from naiad.backends.fil.settings import PICKLES
 from naiad.backends.fil.trial_main import reason_of
+from naiad.backends.shared.import_lock import IMPORT_LOCK
 from naiad.errors import BackendUnavailableError, ModelLoadError, first_line
 from naiad.extras import how_to_install
 
@@ -37,8 +38,14 @@ def load_estimator(model: str, file: Path, file_format: ForestFormat, pickles: b
             f"skops.io.dump as {SKOPS.filename}, or, if you trust every repository of this server, start it with "
             f"--backend-config=fil,{PICKLES}=true"
         )
+    # A file names the modules that it needs, and the first look at an estimator imports others.
+    with IMPORT_LOCK:
+        return _forest(model, file, _estimator(model, file, file_format))
+
+
+def _estimator(model: str, file: Path, file_format: ForestFormat) -> Any:
     try:
-        estimator = _read_skops(model, file) if file_format is SKOPS else _read_pickle(file)
+        return _read_skops(model, file) if file_format is SKOPS else _read_pickle(file)
     except ModelLoadError:
         raise
     except ImportError as error:
@@ -52,7 +59,6 @@ def load_estimator(model: str, file: Path, file_format: ForestFormat, pickles: b
             f"{reason_of(error)}; the file is damaged, cut short or of another version of scikit-learn; save or copy "
             "it again"
         ) from error
-    return _forest(model, file, estimator)
 
 
 def _read_skops(model: str, file: Path) -> Any:

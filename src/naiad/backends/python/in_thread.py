@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +18,7 @@ from naiad.backends.environments.parameters import requested
 from naiad.backends.python.backend import FORCE_CPU, PythonBackend
 from naiad.backends.python.server_host import HOST, provide_interface
 from naiad.backends.python.thread_tensors import ThreadTensors
+from naiad.backends.shared.import_lock import IMPORT_LOCK
 from naiad.backends.shared.worker_limits import EXECUTE, MEMORY
 from naiad.config.spec import InstanceGroupSpec, ModelSpec
 from naiad.errors import BackendError, InternalError, ModelLoadError
@@ -28,7 +28,6 @@ from naiad.worker.runtime.batch import WorkerBatch
 from naiad.worker.runtime.model_loader import load_model_class
 from naiad.worker.runtime.results import FailedBatchError, responses_of
 
-_importing: Final = threading.Lock()
 _numbers: Final = itertools.count(1)
 
 
@@ -118,7 +117,7 @@ class PythonThreadInstance(RequestBatchInstance):
         self._tensors = ThreadTensors(spec, arguments, host, device)
         try:
             # One at a time: the import changes the path and the table of modules.
-            with _importing:
+            with IMPORT_LOCK:
                 model_class = load_model_class(
                     self._model_py, arguments["model_version"], command["paths"], self._package
                 )
