@@ -73,13 +73,17 @@ def test_find(repository: Path, version: str | None, found: int) -> None:
         ),
         *[
             (
-                "many",
+                name,
                 text,
                 InvalidArgumentError,
                 f"failed to get model version from specified version string '{text}' (details: stol), version should "
                 "be an integral value > 0",
             )
-            for text in ("x", "1.0", "-", "--1", "1-", " 1", "1_0", "٣", "9" * 19, "9" * 5000)
+            for name, text in [
+                *[("many", text) for text in ("x", "1.0", "-", "--1", "1-", " 1", "1_0", "٣", "9" * 19, "9" * 5000)],
+                ("nope", "x"),
+                ("", "x"),
+            ]
         ],
     ],
 )
@@ -249,6 +253,15 @@ def test_whose_statistics(repository: Path) -> None:
             ("nope", None, "requested model 'nope' is not available"),
             ("nope", "1", "requested model 'nope' is not available"),
             ("many", "2", "requested model version is not available for model 'many'"),
+            *[
+                (
+                    name,
+                    "x",
+                    "failed to get model version from specified version string 'x' (details: stol), version should be "
+                    "an integral value > 0",
+                )
+                for name in ("many", "nope", None)
+            ],
         ]:
             error = refused(lambda name=name, version=version: statistics(name, version))
             assert (type(error), str(error)) == (InvalidArgumentError, text)

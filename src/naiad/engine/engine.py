@@ -274,6 +274,8 @@ class Engine:
             return self._find_alias(name, version, error)
         except (NotFoundError, UnavailableError) as error:
             # Loads on demand cost nothing but here, where a request would fail.
+            if version and not self.has_alias(name, version):
+                _version_number(version)
             raise self._or_loadable(name, error) from None
         if found is None:
             raise UnavailableError(f"Request for unknown model: '{name}' version {version} is not at ready state")
@@ -492,6 +494,8 @@ class Engine:
             InvalidArgumentError: there is no such model or version.
         """
         if name is None:
+            if version:
+                _version_number(version)
             models = self.loaded_models()
         elif version:
             number = self._version_named(name, version)

@@ -338,6 +338,16 @@ def test_parts_of_regions_are_read_strictly(name: str, value: object) -> None:
     assert text.startswith(f"Unable to parse 'shared_memory_{name}': expected ")
 
 
+@pytest.mark.parametrize(("name", "value"), [("offset", "1"), ("byte_size", True)])
+def test_parts_without_a_region_are_read_strictly_too(name: str, value: object) -> None:
+    part = {f"shared_memory_{name}": value}
+    text = refused(with_input(parameters=part), MalformedRequestError)
+    assert text.startswith(f"Unable to parse 'shared_memory_{name}': expected ")
+    outputs = [{"name": "X", "parameters": part}]
+    assert refused({**with_input(), "outputs": outputs}, MalformedRequestError) == text
+    assert parse(with_input(parameters={f"shared_memory_{name}": 1})).inputs[0].region is None
+
+
 def test_parts_of_regions() -> None:
     part = {"shared_memory_region": "r", "shared_memory_byte_size": 64}
     root = with_input(data=..., parameters=part)

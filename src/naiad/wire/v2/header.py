@@ -238,7 +238,7 @@ def _read_input(entry: Any, index: int) -> InputHeader:
     data, base64 = _read_data(entry, fields, name)
     if data is not None:
         check_in_json(dtype, name)
-    region = _region(fields, f"input '{name}'") if REGION in fields else None
+    region = _region(fields, f"input '{name}'")
     elements = count_elements(shape, name)
     return InputHeader(name, dtype, shape, elements, data, size, region, base64)
 
@@ -300,8 +300,14 @@ def _check_one_source(data: bool, binary: bool, region: bool) -> None:
         raise _one_source(given)
 
 
-def _region(parameters: dict[str, Any], place: str) -> RegionRef:
-    """The part of a region that an input or an output names in its parameters."""
+def _region(parameters: dict[str, Any], place: str) -> RegionRef | None:
+    """The part of a region that an input or an output names in its parameters; None without one."""
+    if REGION not in parameters:
+        # They mean nothing then, and a value of the wrong type is a mistake all the same.
+        for key in (REGION_OFFSET, REGION_SIZE):
+            if key in parameters:
+                _unsigned(parameters[key], key)
+        return None
     name = _string(parameters[REGION], REGION)
     offset = _unsigned(parameters.get(REGION_OFFSET, 0), REGION_OFFSET)
     return RegionRef(
@@ -340,8 +346,8 @@ def _read_output(entry: Any, index: int, is_base64: bool) -> OutputHeader:
                 raise InvalidArgumentError(f"Output can't set both '{other}' and '{ENCODING}'")
         if "classification" in parameters:
             output.classification = _unsigned(parameters["classification"], "classification")
-        if REGION in parameters:
-            output.region = _region(parameters, f"output '{output.name}'")
+        output.region = _region(parameters, f"output '{output.name}'")
+        if output.region is not None:
             other = "classification" if output.classification else "binary_data" if output.binary else ""
             if other:
                 raise InvalidArgumentError(f"Output can't set both 'shared_memory_region' and '{other}'")

@@ -140,8 +140,9 @@ def _describe(found: Any) -> InputHeader:
 def _source(
     found: Any, given: InputHeader, raws: Sequence[Raw], position: int, model: str
 ) -> Raw | TypedContents | None:
-    if REGION in found.parameters:
-        given.region = _region(found.parameters, given.name)
+    if parameters := found.parameters:
+        given.region = _region(parameters, given.name)
+    if given.region is not None:
         if found.HasField("contents"):
             raise InvalidArgumentError(
                 f"unexpected 'content' provided when using shared memory for input tensor '{given.name}' for model "
@@ -173,15 +174,21 @@ def _read_output(found: Any) -> OutputHeader:
         if chosen.int64_param < 0:
             raise InvalidArgumentError("invalid value for 'classification' parameter, expected >= 0")
         output.classification = chosen.int64_param
-    if REGION in parameters:
-        output.region = _region(parameters, output.name)
-        if output.classification:
-            raise InvalidArgumentError("output can't set both 'shared_memory_region' and 'classification'")
+    output.region = _region(parameters, output.name)
+    if output.region is not None and output.classification:
+        raise InvalidArgumentError("output can't set both 'shared_memory_region' and 'classification'")
     return output
 
 
-def _region(parameters: Any, tensor: str) -> RegionRef:
-    """The part of a region that an input or an output names."""
+def _region(parameters: Any, tensor: str) -> RegionRef | None:
+    """The part of a region that an input or an output names; None without one."""
+    if REGION not in parameters:
+        for key in (REGION_OFFSET, REGION_SIZE):
+            if key in parameters:
+                raise InvalidArgumentError(
+                    f"'{key}' can not be specified without '{REGION}' parameter for tensor '{tensor}'"
+                )
+        return None
     name = _region_value(parameters, REGION, "string_param", tensor)
     if REGION_SIZE not in parameters:
         raise InvalidArgumentError(

@@ -460,6 +460,16 @@ ERRORS: dict[str, tuple[Any, int, str]] = {
         INVALID,
         "'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter for tensor 'INPUT0'",
     ),
+    "a size without a region": (
+        changed("m.inputs[0].parameters['shared_memory_byte_size'].int64_param = 64"),
+        INVALID,
+        "'shared_memory_byte_size' can not be specified without 'shared_memory_region' parameter for tensor 'INPUT0'",
+    ),
+    "an offset without a region": (
+        changed("m.outputs.add(name='OUTPUT0').parameters['shared_memory_offset'].int64_param = 0"),
+        INVALID,
+        "'shared_memory_offset' can not be specified without 'shared_memory_region' parameter for tensor 'OUTPUT0'",
+    ),
     "contents beside a region": (
         changed(
             "p = m.inputs[0].parameters; p['shared_memory_region'].string_param = 'r'; "

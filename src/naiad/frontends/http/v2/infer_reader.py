@@ -68,7 +68,7 @@ class RequestReader:
             InvalidArgumentError: the request is malformed or does not fit the model.
             UnsupportedError: it asks for an unsupported extension.
         """
-        if header_length == 0 or not body:
+        if header_length == 0 or (header_length is None and not body):
             return _read_raw(self.model, self._plans, body)
         header, start = _read_header(body, header_length)
         spec = self.model.spec
