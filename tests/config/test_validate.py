@@ -173,12 +173,24 @@ CASES = {
         "sequence batching minimum slot utilization must be in range (0.0, 1.0] for m"
     ],
     SEQUENCE
-    % 'state { input_name: "s" data_type: TYPE_FP32 dims: [ -1, 2 ] initial_state { data_type: TYPE_INT8 dims: 3 } }': [
+    % (
+        'state { input_name: "s" output_name: "t" data_type: TYPE_FP32 dims: [ -1, 2 ] '
+        "initial_state { data_type: TYPE_INT8 dims: 3 } }"
+    ): [
         "The data type used for 'initial_state' field of state 's' does not match the state data type.",
         "Field 'name' must be set when using initial_state for state input 's'.",
         "The 'initial_state' of state 's' has the dims [3], expected them to fit the state's [-1, 2].",
     ],
-    SEQUENCE % 'state { input_name: "s" use_growable_memory: true } state { input_name: "s" }': [
+    SEQUENCE % "state { }": [
+        "sequence batching state must specify 'input_name' for m",
+        "sequence batching state must specify 'output_name' for m",
+        "sequence batching state '' must specify 'data_type' for m",
+    ],
+    SEQUENCE
+    % (
+        'state { input_name: "s" output_name: "t" data_type: TYPE_FP32 use_growable_memory: true } '
+        'state { input_name: "s" output_name: "u" data_type: TYPE_FP32 }'
+    ): [
         "In order to 'use_growable_memory', you must also enable 'use_single_buffer' for state input name 's'.",
         "State input name 's' specified more than once.",
     ],

@@ -7,6 +7,7 @@ from typing import Any
 
 from naiad.config.messages import enum_name
 from naiad.config.problems import Violation
+from naiad.tensor.dtypes import BY_CONFIG
 
 _AT = "sequence_batching"
 _VALUES = ("int32_false_true", "fp32_false_true", "bool_false_true")
@@ -83,6 +84,12 @@ def _states(config: Any) -> Iterator[Violation]:
     seen: set[str] = set()
     for index, state in enumerate(config.sequence_batching.state):
         path = f"{_AT}.state[{index}]"
+        for field in ("input_name", "output_name"):
+            if not getattr(state, field):
+                yield Violation(path, f"sequence batching state must specify '{field}' for {config.name}")
+        if enum_name(state, "data_type") not in BY_CONFIG:
+            shown = f"sequence batching state '{state.input_name}'"
+            yield Violation(f"{path}.data_type", f"{shown} must specify 'data_type' for {config.name}")
         yield from (Violation(path, message) for message in _state(state))
         if state.input_name in seen:
             yield Violation(path, f"State input name '{state.input_name}' specified more than once.")
