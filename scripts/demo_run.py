@@ -88,7 +88,9 @@ def run(options: argparse.Namespace) -> int:
     models = demo_models.build(options.models)
     print(f"{options.models}: {_count(models)} models built from the onnx package; starting the server", flush=True)
     started = time.monotonic()
-    metrics_port = METRICS_PORT if is_free(METRICS_PORT) and port != METRICS_PORT else 0
+    # Nobody looks at the metrics of a server that stops after the answers, and another program may take the port.
+    is_usual = not options.once and port != METRICS_PORT and is_free(METRICS_PORT)
+    metrics_port = METRICS_PORT if is_usual else 0
     server = DemoServer(options.models, port, metrics_port, READY_S, options.verbose)
     try:
         print(f"ready after {time.monotonic() - started:.1f} s at http://{server.url}\n", flush=True)

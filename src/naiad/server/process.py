@@ -14,6 +14,7 @@ from typing import Any
 from naiad.backend_api.host_policy import FRONTEND, HostPolicies
 from naiad.errors import OptionError
 from naiad.processes.process_group import kill_all
+from naiad.processes.time_slice import shorten_time_slice
 
 logger = logging.getLogger("naiad")
 
@@ -71,6 +72,7 @@ class StopSignals:
 def run_on_loop(main: Coroutine[Any, Any, int]) -> int:
     """Run ``main`` on the event loop of this process, uvloop's where it is installed."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    shorten_time_slice()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(main)
 

@@ -1,0 +1,111 @@
+"""The time slices of threads, as Linux reports them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+import pytest
+
+from naiad.inprocess.loop_thread import LoopThread
+from naiad.processes.time_slice import shorten_time_slice
+from naiad.testing import serving
+from support.python_models import write_python_model
+
+_Found = TypeVar("_Found")
+SHORT_NS = 100_000
+GET = {"x86_64": 315, "aarch64": 275}
+MODEL = """
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", r.inputs()[0].as_numpy())]) for r in requests]
+"""
+
+
+class Attributes(ctypes.Structure):
+    _fields_ = (
+        ("size", ctypes.c_uint32),
+        ("policy", ctypes.c_uint32),
+        ("flags", ctypes.c_uint64),
+        ("nice", ctypes.c_int32),
+        ("priority", ctypes.c_uint32),
+        ("slice_ns", ctypes.c_uint64),
+        ("deadline", ctypes.c_uint64),
+        ("period", ctypes.c_uint64),
+    )
+
+
+def attributes(thread: int = 0) -> Attributes:
+    """Those of a thread by its number, 0 for the one that calls."""
+    found = Attributes()
+    if machine := GET.get(platform.machine()):
+        ctypes.CDLL(None).syscall(machine, thread, ctypes.byref(found), ctypes.sizeof(found), 0)
+    return found
+
+
+pytestmark = pytest.mark.skipif(not attributes().slice_ns, reason="this system has no time slices of threads")
+
+
+def in_thread(function: Callable[[], _Found]) -> _Found:
+    found: list[_Found] = []
+    thread = threading.Thread(target=lambda: found.append(function()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_only_the_slice_changes() -> None:
+    def changed() -> tuple[Attributes, Attributes]:
+        before = attributes()
+        shorten_time_slice()
+        return before, attributes()
+
+    before, after = in_thread(changed)
+    assert after.slice_ns == SHORT_NS < before.slice_ns
+    assert (after.policy, after.nice) == (before.policy, before.nice)
+
+
+def test_what_the_thread_starts_has_the_usual_slice() -> None:
+    def of_another() -> int:
+        shorten_time_slice()
+        return in_thread(attributes).slice_ns
+
+    assert in_thread(of_another) == attributes().slice_ns > SHORT_NS
+
+
+def test_a_thread_of_another_policy_keeps_it() -> None:
+    def changed() -> Attributes:
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        shorten_time_slice()
+        return attributes()
+
+    found = in_thread(changed)
+    assert (found.policy, found.slice_ns) == (os.SCHED_BATCH, attributes().slice_ns)
+
+
+def test_the_event_loop_of_a_server_and_not_its_models(tmp_path: Path) -> None:
+    write_python_model(tmp_path / "models", "m", MODEL)
+    with serving(tmp_path / "log", "--model-repository", tmp_path / "models") as server:
+        process = psutil.Process(server.process.pid)
+        assert attributes(process.pid).slice_ns == SHORT_NS
+        others = [
+            t.id for p in (process, *process.children(recursive=True)) for t in p.threads() if t.id != process.pid
+        ]
+        assert len(process.children()) == 1
+        assert {attributes(thread).slice_ns for thread in others} == {attributes().slice_ns}
+
+
+def test_the_event_loop_in_a_program() -> None:
+    loop = LoopThread("loop")
+    loop.start()
+    try:
+        assert loop.run(attributes).slice_ns == SHORT_NS
+    finally:
+        loop.stop()
+    assert attributes().slice_ns > SHORT_NS
