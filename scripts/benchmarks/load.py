@@ -106,6 +106,17 @@ def measure_at(server: Server, request: Request, rate: int, connections: int, se
     return _take(server, command, seconds, f"{rate} requests/s")
 
 
+def measure_paced(server: Server, request: Request, seconds: int, work: Path) -> Load:
+    """Send ``request`` each millisecond over one connection, from a core of its own; latencies count from the sending.
+
+    Raises:
+        CaseError: an answer was not a success, or never came.
+    """
+    arguments = [str(server.port), str(seconds), str(_wire_file(request, work))]
+    command = [sys.executable, "-m", "benchmarks.paced", *arguments]
+    return _take(server, machine.on_core(command, machine.client_core()), seconds, "a request each millisecond")
+
+
 def _take(server: Server, command: list[str], seconds: int, load: str) -> Load:
     before = machine.cpu_seconds(server.pid)
     result = _run(command, seconds)

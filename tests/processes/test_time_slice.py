@@ -89,6 +89,21 @@ def test_a_thread_of_another_policy_keeps_it() -> None:
     assert (found.policy, found.slice_ns) == (os.SCHED_BATCH, attributes().slice_ns)
 
 
+def test_a_thread_with_a_raised_priority_passes_it_on() -> None:
+    def changed() -> list[Attributes]:
+        try:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), -1)
+        except PermissionError:
+            return []
+        shorten_time_slice()
+        return [attributes(), in_thread(attributes)]
+
+    found = in_thread(changed)
+    if not found:
+        pytest.skip("this user may raise no priority")
+    assert [(one.nice, one.slice_ns) for one in found] == [(-1, attributes().slice_ns)] * 2
+
+
 def test_the_event_loop_of_a_server_and_not_its_models(tmp_path: Path) -> None:
     write_python_model(tmp_path / "models", "m", MODEL)
     with serving(tmp_path / "log", "--model-repository", tmp_path / "models") as server:

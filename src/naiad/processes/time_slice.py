@@ -35,7 +35,7 @@ def shorten_time_slice() -> None:
     When it wakes, Linux 6.12 and newer then lets it run at once in place of a thread that computes. Otherwise it waits
     until that one's slice is over, for up to 4 ms. Its share of the processor is the same. Threads and processes that
     it starts have the usual slice. Nothing happens where the system has no such setting or does not permit it, and
-    where the thread has another policy than the ordinary one.
+    where the thread has another policy than the ordinary one or a raised priority.
     """
     calls = _CALLS.get(platform.machine()) if sys.platform == "linux" else None
     if calls is None:
@@ -45,6 +45,9 @@ def shorten_time_slice() -> None:
     size = ctypes.sizeof(found)
     system = ctypes.CDLL(None)
     if system.syscall(get_attributes, 0, ctypes.byref(found), size, 0) or found.policy != _ORDINARY:
+        return
+    if found.nice < 0:
+        # What the thread starts would lose its priority together with the slice.
         return
     found.size, found.flags, found.runtime = size, _FOR_THIS_THREAD_ALONE, _SHORTEST_NS
     system.syscall(set_attributes, 0, ctypes.byref(found), 0)
