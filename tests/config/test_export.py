@@ -43,6 +43,13 @@ def test_numbers() -> None:
     assert '"buckets":[1,0.25,1e+300,"Infinity","-Infinity","NaN"]' in text
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_number_of_32_bits_reads_back(sign: int) -> None:
+    config = ModelConfig()
+    config.sequence_batching.direct.minimum_slot_utilization = sign * 3.4028234663852886e38
+    assert json_format.ParseDict(orjson.loads(config_json(config)), ModelConfig()) == config
+
+
 def test_unsigned_64_bit_numbers_stay_numbers() -> None:
     config = ModelConfig()
     config.dynamic_batching.max_queue_delay_microseconds = 2**64 - 1

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 _FLOATS = (FieldDescriptor.CPPTYPE_FLOAT, FieldDescriptor.CPPTYPE_DOUBLE)
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def config_json(config: Message) -> bytes:
@@ -84,4 +85,8 @@ def _number(value: float, field: Any) -> float | int | str:
         return "Infinity" if value > 0 else "-Infinity"
     if abs(value) < 1e15 and value.is_integer():
         return int(value)
-    return value if field.cpp_type == FieldDescriptor.CPPTYPE_DOUBLE else float(str(np.float32(value)))
+    if field.cpp_type == FieldDescriptor.CPPTYPE_DOUBLE:
+        return value
+    shortest = float(str(np.float32(value)))
+    # That of the largest number is above it, and readers refuse it as too large.
+    return shortest if abs(shortest) <= _LARGEST else value
