@@ -207,8 +207,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # A server in a thread of a program, and the names under which programs know it.
     "inprocess": (
         *("backend_api", "backends.callable", "binding", "config.export", "engine", "execution.model.interface"),
-        *("frontends.inference", "lifecycle", "options", "processes.time_slice", "repository.local", "request"),
-        *("server", "shared_memory", "telemetry.logs", "tensor"),
+        *("frontends.inference", "lifecycle", "options", "repository.local", "request", "server", "shared_memory"),
+        *("telemetry.logs", "tensor"),
     ),
     "api": ("inprocess", "tensor"),
     # A client of servers elsewhere, which shares the codecs.

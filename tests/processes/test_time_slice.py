@@ -13,7 +13,6 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from naiad.inprocess.loop_thread import LoopThread
 from naiad.processes.time_slice import shorten_time_slice
 from naiad.testing import serving
 from support.python_models import write_python_model
@@ -114,13 +113,3 @@ def test_the_event_loop_of_a_server_and_not_its_models(tmp_path: Path) -> None:
         ]
         assert len(process.children()) == 1
         assert {attributes(thread).slice_ns for thread in others} == {attributes().slice_ns}
-
-
-def test_the_event_loop_in_a_program() -> None:
-    loop = LoopThread("loop")
-    loop.start()
-    try:
-        assert loop.run(attributes).slice_ns == SHORT_NS
-    finally:
-        loop.stop()
-    assert attributes().slice_ns > SHORT_NS

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from naiad.errors import InternalError, UnavailableError
 from naiad.lifecycle.state.load_threads import end_threads
-from naiad.processes.time_slice import shorten_time_slice
 from naiad.server.process import loop_factory
 
 _Result = TypeVar("_Result")
@@ -86,7 +85,6 @@ class LoopThread:
             raise InternalError("the thread of the server cannot wait for itself")
 
     def _main(self) -> None:
-        shorten_time_slice()
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             self._loop = loop = runner.get_loop()
             loop.call_soon(self._running.set)
