@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import psutil
 import pytest
@@ -19,6 +20,8 @@ from support.python_models import write_python_model
 
 _Found = TypeVar("_Found")
 SHORT_NS = 100_000
+# Size, policy, flags, nice, priority and slice, then what only other policies have.
+ATTRIBUTES = struct.Struct("IIQiIQ16x")
 GET = {"x86_64": 315, "aarch64": 275}
 MODEL = """
 class TritonPythonModel:
@@ -27,25 +30,19 @@ class TritonPythonModel:
 """
 
 
-class Attributes(ctypes.Structure):
-    _fields_ = (
-        ("size", ctypes.c_uint32),
-        ("policy", ctypes.c_uint32),
-        ("flags", ctypes.c_uint64),
-        ("nice", ctypes.c_int32),
-        ("priority", ctypes.c_uint32),
-        ("slice_ns", ctypes.c_uint64),
-        ("deadline", ctypes.c_uint64),
-        ("period", ctypes.c_uint64),
-    )
+class Attributes(NamedTuple):
+    policy: int
+    nice: int
+    slice_ns: int
 
 
 def attributes(thread: int = 0) -> Attributes:
-    """Those of a thread by its number, 0 for the one that calls."""
-    found = Attributes()
-    if machine := GET.get(platform.machine()):
-        ctypes.CDLL(None).syscall(machine, thread, ctypes.byref(found), ctypes.sizeof(found), 0)
-    return found
+    """Those of a thread by its number, 0 for the one that calls; a slice of 0 where the system does not say."""
+    found = ctypes.create_string_buffer(ATTRIBUTES.size)
+    if call := GET.get(platform.machine()):
+        ctypes.CDLL(None).syscall(call, thread, found, ATTRIBUTES.size, 0)
+    _, policy, _, nice, _, slice_ns = ATTRIBUTES.unpack(found.raw)
+    return Attributes(policy, nice, slice_ns)
 
 
 pytestmark = pytest.mark.skipif(not attributes().slice_ns, reason="this system has no time slices of threads")

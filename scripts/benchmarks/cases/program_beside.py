@@ -17,8 +17,8 @@ from ..servers import naiad
 from ..settings import Settings
 from .json_beside import DIMS
 from .mlp import input_row
+from .python_spin import LOOP
 
-LOOP = "while True:\n    pass\n"
 BOUND = Bound("<=", 2.0)
 """A time slice of the system's scheduler is 1.4 ms or more, and ends at one of its ticks: each 4 ms, say."""
 

@@ -167,6 +167,8 @@ def _source(
 def _read_output(found: Any) -> OutputHeader:
     parameters = found.parameters
     output = OutputHeader(found.name, True)
+    if not parameters:
+        return output
     if "classification" in parameters:
         chosen = parameters["classification"]
         if chosen.WhichOneof("parameter_choice") != "int64_param":
