@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from support.child_processes import LeftBehind, children
 from support.machine_lock import MachineLock
 
 # How long an example takes says more about the machine than about the code; a test as a whole has its time limit.
@@ -34,6 +35,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 LOCK = pytest.StashKey[MachineLock]()
 FOLDER = pytest.StashKey[Path]()
 CRASHED = pytest.StashKey[bool]()
+LEFT_BEHIND = LeftBehind()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -105,3 +107,19 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     with lock.held(exclusive=item.get_closest_marker("serial") is not None):
         return (yield)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_process_is_left() -> Iterator[None]:
+    """Fail with the module that leaves a process behind. It comes first, so the module's own fixtures have ended."""
+    before = set(children())
+    yield
+    left = LEFT_BEHIND.since(before)
+    assert not left, "processes are left:\n" + "\n".join(left)
+
+
+@pytest.fixture(autouse=True)
+def new_processes() -> Iterator[None]:
+    """Remember after which test a process was there."""
+    yield
+    LEFT_BEHIND.note(os.environ.get("PYTEST_CURRENT_TEST", ""))

@@ -28,9 +28,10 @@ from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.repository.catalog import Catalog
 from naiad.request import InferRequest, Outputs, RequestOptions
+from support.child_processes import children
 from support.event_loops import run, until
 from support.kept_objects import kept_of
-from support.worker_models import children, mapped_segments, open_files
+from support.worker_models import mapped_segments, open_files
 
 SEEDS: Final = (1, 2)
 SECONDS: Final = 8.0

@@ -83,7 +83,8 @@ def test_it_reports_a_throughput_and_no_error(tool: str, formats: RunningServer,
     printed = run([tool, "-m", model, "-u", url, "-i", protocol, *count], RUN_S)
     counted, throughput = REQUEST_COUNT.search(printed), THROUGHPUT.search(printed)
     assert counted and throughput, printed
-    assert int(counted[1]) >= REQUESTS and float(throughput[1]) > 0, printed
+    # It does not count a request that the end of its window cuts off; the server counts all.
+    assert int(counted[1]) >= 0.9 * REQUESTS and float(throughput[1]) > 0, printed
     assert "error" not in printed.lower() and "failed" not in printed.lower(), printed
     after = formats.statistics(model)
     assert successes(after) - before >= REQUESTS

@@ -275,8 +275,9 @@ def test_a_load_without_a_change_leaves_an_ensemble_as_its_members_left_it(
     assert load(server, "pair").status == 200
     assert server.statistics("pair")["inference_stats"]["success"]["count"] == 1
     assert load(server, "other", config=identity_as_json("TYPE_FP32")).status == 200
+    wait_until(lambda: all(states(server)[name][0] == "UNAVAILABLE" for name in ("pair", "outer")), 10, "both are gone")
     left = states(server)
-    assert left["pair"][0] == "UNAVAILABLE" and "inconsistent data type" in left["pair"][1]
+    assert "inconsistent data type" in left["pair"][1]
     for _ in range(2):
         assert load(server, "pair").status == 200
         assert states(server) == left

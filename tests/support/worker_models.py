@@ -20,6 +20,7 @@ from naiad.lifecycle.manager import ModelManager
 from naiad.repository.local.discover import discover
 from naiad.request import RequestOptions
 from support import event_loops
+from support.child_processes import children
 from support.event_loops import WAIT_S
 from support.noted_requests import NotedRequest
 
@@ -85,21 +86,6 @@ def play(
         await test(engine.find("m", ""))
 
     event_loops.play(serving(repository, **settings), scenario)
-
-
-def children() -> list[int]:
-    """The numbers of this process's children, but for those that stay until all tests are done.
-
-    Those are the servers that other tests share, and what Python itself starts with the first shared memory.
-    """
-    return [child.pid for child in psutil.Process().children() if not _stays(child)]
-
-
-def _stays(child: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        command = child.cmdline()
-        return "serve" in command or any("multiprocessing.resource_tracker" in word for word in command)
-    return False
 
 
 def open_files() -> list[str]:

@@ -12,9 +12,10 @@ import pytest
 
 from naiad.errors import ModelLoadError
 from naiad.execution.model.startup import LEAST_AT_ONCE, start_all, start_one_by_one
+from support.child_processes import children
 from support.event_loops import run, until
 from support.noted_requests import submit
-from support.worker_models import ECHO, Caller, children, open_files, serving, write_model
+from support.worker_models import ECHO, Caller, open_files, serving, write_model
 
 WAIT_S = 10.0
 FOUR = "instance_group { count: 4 kind: KIND_CPU }"

@@ -21,11 +21,12 @@ from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.state.states import ModelState
 from naiad.testing import wait_until
 from support import event_loops
+from support.child_processes import children
 from support.config_texts import parameter
 from support.event_loops import until
 from support.framework_models import CONFIG, WAYS, install, memory_of, write_rowdy
 from support.noted_requests import submit
-from support.worker_models import Caller, children, loading, open_files, process_of
+from support.worker_models import Caller, loading, open_files, process_of
 
 BATCHING = "dynamic_batching { max_queue_delay_microseconds: 20000 }\n"
 CRASH, FAIL, SLEEP, EXIT, ABORT, NO_MEMORY, LAST_WORD, NOT_UTF8 = 101, 102, 103, 104, 105, 106, 107, 108

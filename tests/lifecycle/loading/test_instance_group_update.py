@@ -20,12 +20,13 @@ from naiad.execution.worker.instance import ProcessInstance
 from naiad.lifecycle.loading import instance_group_update as in_place
 from naiad.repository.local.overrides import Overrides
 from support import worker_models as process_models
+from support.child_processes import children
 from support.config_texts import parameter
 from support.event_loops import run, until
 from support.explicit_manager import CONFIG, GONE, READY, SLOW, House, answered, caller, house
 from support.framework_models import WAYS, install, write_rowdy
 from support.noted_requests import submit
-from support.worker_models import Caller, children
+from support.worker_models import Caller
 
 
 def groups(*counts: int) -> str:

@@ -28,11 +28,12 @@ from naiad.execution.worker.instance import ProcessInstance
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.loading.warmup_samples import automatic_samples, configured_samples
 from naiad.lifecycle.manager import ModelManager
+from support.child_processes import children
 from support.event_loops import run, until
 from support.explicit_manager import GONE, House, house
 from support.framework_models import WAYS, install, write_rowdy
 from support.loaded_models import FunctionBackend, negate, spec
-from support.worker_models import Caller, children, loading, write_model
+from support.worker_models import Caller, loading, write_model
 
 # Notes what it is given: in each process one line of JSON for each batch.
 NOTES = """
