@@ -134,6 +134,10 @@ class Peer:
         lines = [f"{method} {target} HTTP/1.1", "Host: a", f"Content-Length: {len(body)}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         self.receive("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
+        return await self.answer()
+
+    async def answer(self) -> Answer:
+        """Wait for the answer to what was sent, of which there must be exactly one."""
         written = self.transport.written
         async with asyncio.timeout(WAIT_S):
             while (answer := _answer(bytes(written))) is None:

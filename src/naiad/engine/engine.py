@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
@@ -381,9 +382,10 @@ class Engine:
         yield from filter(None, (self.failure, lost_gpus.problem))
         for entry in self._entries.values():
             yield from self._missing(entry)
-        for model in self.loaded_models():
-            if problem := model.problem:
-                yield f"{model.name}:{model.version}: {problem}"
+            for version in entry.versions.values():
+                model = version.model
+                if version.state is ModelState.READY and model is not None and (problem := model.problem):
+                    yield f"{model.name}:{model.version}: {problem}"
 
     def _missing(self, entry: ModelEntry) -> list[str]:
         missing = [
@@ -461,25 +463,32 @@ class Engine:
 
         A model that nobody has tried to load has a name only.
         """
-        rows: list[dict[str, str]] = []
+        return list(chain.from_iterable(self.index_by_model(ready_only)))
+
+    def index_by_model(self, ready_only: bool) -> Iterator[list[dict[str, str]]]:
+        """The rows of ``index`` of one model after the other. Models may come and go meanwhile."""
         for name in sorted(self._entries.keys() | self._manager.names.known):
             entry = self._entries.get(name)
-            shown = self._index_name(name)
-            if entry is None:
-                rows += [] if ready_only else [shown]
-                continue
-            if not entry.versions and not ready_only:
-                row = _index_row(None, ModelState.UNAVAILABLE, str(entry.problem or ""))
-                rows.append(shown | row)
-            routes = {} if entry.routing is None else entry.routing.problems
-            for found in sorted(entry.versions.values(), key=lambda v: v.version):
-                if found.state is ModelState.READY or not ready_only:
-                    reason = "; ".join(filter(None, (found.reason, routes.get(found.version, ""))))
-                    rows.append(shown | _index_row(found.version, found.state, reason))
-            if not ready_only:
-                # Versions that only the routes name are listed, too, with the reason.
-                missing = sorted(routes.keys() - entry.versions.keys())
-                rows += [shown | _index_row(v, ModelState.UNAVAILABLE, routes[v]) for v in missing]
+            if entry is not None:
+                yield self._rows_of(entry, self._index_name(name), ready_only)
+            elif not ready_only:
+                yield [self._index_name(name)]
+
+    @staticmethod
+    def _rows_of(entry: ModelEntry, shown: dict[str, str], ready_only: bool) -> list[dict[str, str]]:
+        rows: list[dict[str, str]] = []
+        if not entry.versions and not ready_only:
+            row = _index_row(None, ModelState.UNAVAILABLE, str(entry.problem or ""))
+            rows.append(shown | row)
+        routes = {} if entry.routing is None else entry.routing.problems
+        for found in sorted(entry.versions.values(), key=lambda v: v.version):
+            if found.state is ModelState.READY or not ready_only:
+                reason = "; ".join(filter(None, (found.reason, routes.get(found.version, ""))))
+                rows.append(shown | _index_row(found.version, found.state, reason))
+        if not ready_only:
+            # Versions that only the routes name are listed, too, with the reason.
+            missing = sorted(routes.keys() - entry.versions.keys())
+            rows += [shown | _index_row(v, ModelState.UNAVAILABLE, routes[v]) for v in missing]
         return rows
 
     def _index_name(self, key: str) -> dict[str, str]:
@@ -488,7 +497,11 @@ class Engine:
         return {"name": short_name(key), "namespace": namespace_of(key)}
 
     def statistics(self, name: str | None, version: str | None) -> dict[str, Any]:
-        """The statistics object of the protocol, for one model, one version or all.
+        """The statistics object of the protocol, for one model, one version or all; errors as ``counted_versions``."""
+        return {"model_stats": [statistics_of(model) for model in self.counted_versions(name, version)]}
+
+    def counted_versions(self, name: str | None, version: str | None) -> list[LoadedVersion]:
+        """The loaded versions that a request for statistics names.
 
         Raises:
             InvalidArgumentError: there is no such model or version.
@@ -496,15 +509,14 @@ class Engine:
         if name is None:
             if version:
                 _version_number(version)
-            models = self.loaded_models()
-        elif version:
-            number = self._version_named(name, version)
-            models = [m for m in self._loaded_versions(name) if m.version == number]
-            if not models:
-                raise InvalidArgumentError(f"requested model version is not available for model '{name}'")
-        else:
-            models = self._loaded_versions(name)
-        return {"model_stats": [statistics_of(m) for m in models]}
+            return self.loaded_models()
+        if not version:
+            return self._loaded_versions(name)
+        number = self._version_named(name, version)
+        found = [model for model in self._loaded_versions(name) if model.version == number]
+        if not found:
+            raise InvalidArgumentError(f"requested model version is not available for model '{name}'")
+        return found
 
     def loaded_models(self) -> list[LoadedVersion]:
         """Every loaded version of every model, by name and version."""

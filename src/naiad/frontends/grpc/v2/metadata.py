@@ -1,4 +1,4 @@
-"""The description of the server and its models: health, metadata, configuration, statistics.
+"""The description of the server and its models: health, metadata, configuration.
 
 Each method gets a request message and returns the response message. Errors are those of the engine.
 """
@@ -46,12 +46,3 @@ class Description:
     def model_config(self, request: Any) -> Any:
         """``ModelConfig``: the completed configuration; errors as ``Engine.find``."""
         return message_class("ModelConfigResponse")(config=self._engine.model_config(request.name, request.version))
-
-    def model_statistics(self, request: Any) -> Any:
-        """``ModelStatistics``: of all models when no name is given.
-
-        Raises:
-            InvalidArgumentError: there is no such model or version.
-        """
-        found = self._engine.statistics(request.name or None, request.version)
-        return message_class("ModelStatisticsResponse")(**found)

@@ -11,12 +11,13 @@ from naiad.engine.engine import Engine
 from naiad.errors import InvalidArgumentError, NaiadError, UnsupportedError
 from naiad.frontends.grpc.rpc.call import Body, RpcCall, Unary, fail, reply_message
 from naiad.frontends.grpc.v2.replies import check_size, read_request
+from naiad.frontends.grpc.v2.sliced_reply import reply_in_slices
 from naiad.lifecycle.state.model_requests import Done
 from naiad.repository.local.overrides import FILE, Content, Overrides
 
 NAMED: Final = "'repository_name' specification is not supported"
 _Start = Callable[[Any, Done], None]
-_MakeResponse = Callable[[Any], Any]
+_Reply = Callable[[RpcCall, Any], None]
 
 
 class Repository:
@@ -28,7 +29,7 @@ class Repository:
     def methods(self) -> dict[str, Unary]:
         """All of them."""
         return {
-            "RepositoryIndex": _method("RepositoryIndex", self._index, self._indexed),
+            "RepositoryIndex": _method("RepositoryIndex", self._index, self._send_index),
             "RepositoryModelLoad": _method("RepositoryModelLoad", self._load, may_be_large=True),
             "RepositoryModelUnload": _method("RepositoryModelUnload", self._unload),
         }
@@ -40,12 +41,17 @@ class Repository:
         else:
             self._engine.refresh_index(done)
 
-    def _indexed(self, request: Any) -> Any:
-        rows = self._engine.index(request.ready)
-        for row in rows:
-            # The protocol's message has no such field, and protobuf would refuse it.
-            row.pop("namespace", None)
-        return message_class("RepositoryIndexResponse")(models=rows)
+    def _send_index(self, call: RpcCall, request: Any) -> None:
+        response = message_class("RepositoryIndexResponse")()
+
+        def add(rows: list[dict[str, str]]) -> None:
+            for row in rows:
+                # The protocol's message has no such field, and protobuf would refuse it.
+                row.pop("namespace", None)
+                response.models.add(**row)
+
+        rows = self._engine.index_by_model(request.ready)
+        reply_in_slices(self._engine, call, response, rows, add)
 
     def _load(self, request: Any, done: Done) -> None:
         config: str | None = None
@@ -75,8 +81,8 @@ def _value(name: str, parameter: Any, wanted: str, what: str = "load") -> Any:
     return getattr(parameter, wanted)
 
 
-def _method(name: str, start: _Start, make_response: _MakeResponse | None = None, may_be_large: bool = False) -> Unary:
-    """A method that ``start`` begins. At its end the call gets the message of ``make_response``, or the empty one.
+def _method(name: str, start: _Start, reply: _Reply | None = None, may_be_large: bool = False) -> Unary:
+    """A method that ``start`` begins. At its end ``reply`` responds to the request, or the empty response is sent.
 
     ``may_be_large``: its requests contain files.
     """
@@ -86,8 +92,10 @@ def _method(name: str, start: _Start, make_response: _MakeResponse | None = None
     def finish(call: RpcCall, message: Any, error: NaiadError | None) -> None:
         if error is not None:
             fail(call, error)
+        elif reply is None:
+            reply_message(call, empty)
         else:
-            reply_message(call, empty if make_response is None else make_response(message))
+            reply(call, message)
 
     def handle(call: RpcCall, body: Body) -> None:
         message = read_request(call, message_type, body, may_be_large)
@@ -97,7 +105,7 @@ def _method(name: str, start: _Start, make_response: _MakeResponse | None = None
             if message.repository_name:
                 raise UnsupportedError(NAMED)
             # A load may wait long: it holds its files already, and the message with a second copy of them is dropped.
-            start(message, partial(finish, call, message if make_response is not None else None))
+            start(message, partial(finish, call, message if reply is not None else None))
         except NaiadError as error:
             fail(call, error)
 

@@ -19,6 +19,7 @@ from naiad.frontends.grpc.v2.replies import protobuf_method
 from naiad.frontends.grpc.v2.repository import Repository
 from naiad.frontends.grpc.v2.settings import LogSettingsMethod, TraceSettingMethod
 from naiad.frontends.grpc.v2.shared_memory import SharedMemory
+from naiad.frontends.grpc.v2.statistics import statistics_method
 from naiad.frontends.grpc.v2.stream import StreamService
 from naiad.frontends.inference.header_forwarding import HeaderForwarding
 from naiad.options import INT32_MAX
@@ -48,6 +49,7 @@ def make_methods(
         methods[path(INFERENCE, name)] = protobuf_method(f"{name}Request", make_response)
     methods[path(INFERENCE, "LogSettings")] = protobuf_method("LogSettingsRequest", LogSettingsMethod(engine))
     methods[path(INFERENCE, "TraceSetting")] = protobuf_method("TraceSettingRequest", TraceSettingMethod(engine))
+    methods[path(INFERENCE, "ModelStatistics")] = statistics_method(engine)
     for name, method in Repository(engine).methods().items():
         methods[path(INFERENCE, name)] = method
     for name, method in SharedMemory(engine).methods().items():
@@ -65,5 +67,4 @@ def _described(description: Description) -> dict[str, Callable[[Any], Any]]:
         "ServerMetadata": description.server_metadata,
         "ModelMetadata": description.model_metadata,
         "ModelConfig": description.model_config,
-        "ModelStatistics": description.model_statistics,
     }

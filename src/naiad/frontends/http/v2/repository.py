@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from naiad.engine.engine import Engine
 from naiad.errors import InvalidArgumentError, MalformedRequestError, NaiadError, UnsupportedError
 from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import send_error, send_json
+from naiad.frontends.http.server.sliced_response import send_in_slices
 from naiad.frontends.http.v2.load_body import place, read_object
 from naiad.frontends.http.v2.simple_handlers import Done, action_handler
 from naiad.frontends.http.v2.small_body import check_size, read_settings
@@ -36,9 +38,9 @@ def index(engine: Engine, model: str, version: str | None) -> Handler:
             return
         if ready_only:
             # Models that are ready are known; the others need a look at the repositories.
-            send_json(exchange, engine.index(ready_only))
+            _send_index(engine, exchange, ready_only)
         else:
-            engine.refresh_index(partial(_send_index, engine, exchange))
+            engine.refresh_index(partial(_refreshed, engine, exchange))
 
     return handle
 
@@ -80,11 +82,18 @@ def _parameters(body: Body) -> _Parameters:
     return _Parameters(values, cut)
 
 
-def _send_index(engine: Engine, exchange: Exchange, error: NaiadError | None) -> None:
+def _refreshed(engine: Engine, exchange: Exchange, error: NaiadError | None) -> None:
     if error is not None:
         send_error(exchange, error)
     else:
-        send_json(exchange, engine.index(ready_only=False))
+        _send_index(engine, exchange, ready_only=False)
+
+
+def _send_index(engine: Engine, exchange: Exchange, ready_only: bool) -> None:
+    def send(found: list[list[dict[str, str]]]) -> None:
+        send_json(exchange, list(chain.from_iterable(found)))
+
+    send_in_slices(engine.sliced_work, exchange, engine.index_by_model(ready_only), send)
 
 
 def _overrides(parameters: _Parameters) -> Overrides:
