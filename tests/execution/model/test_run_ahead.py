@@ -14,7 +14,7 @@ from naiad.errors import CancelledError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.instances.warmup import Warmup
 from naiad.execution.model.loaded_model import LoadedModel
-from naiad.execution.model.run_ahead import RunAhead
+from naiad.execution.model.run_ahead import LARGE_BYTES, RunAhead
 from naiad.testing import wait_until
 from support.event_loops import WAIT_S, run, until
 from support.loaded_models import Caller, loaded, negate, spec
@@ -219,9 +219,8 @@ def test_instances_that_come_and_go_while_a_request_waits_in_one() -> None:
 class OnlyInstance:
     """Takes batches ahead and gives them up again, as a worker does."""
 
-    runs_ahead = True
-
-    def __init__(self) -> None:
+    def __init__(self, runs_ahead: int) -> None:
+        self.runs_ahead = runs_ahead
         self.taken: list[Batch] = []
 
     def run_ahead(self, batch: Batch) -> None:
@@ -231,21 +230,83 @@ class OnlyInstance:
         return batch in self.taken
 
 
+class Places:
+    """An instance that is alone and runs a batch, with ``places`` for further ones."""
+
+    def __init__(self, places: int) -> None:
+        self.instance: Any = OnlyInstance(places)
+        self.idle: list[Any] = [self.instance]
+        self.ahead = RunAhead(self.idle, True)
+        self.ahead.choose([self.instance], set())
+        assert self.idle == [self.instance] * (1 + places)
+        self.idle.pop()
+
+    def take(self, size: int = 1) -> Caller:
+        """A request that waits behind the running batch."""
+        caller = Caller([0.0] * size)
+        self.idle.pop()
+        assert not self.ahead.run(self.instance, Batch([caller]))
+        return caller
+
+
 def test_a_place_stays_taken_by_what_was_given_up() -> None:
     """Else callers that come and leave while a model runs for long would fill the memory of its process."""
-    instance: Any = OnlyInstance()
-    idle: list[Any] = [instance]
-    ahead = RunAhead(idle, True)
-    ahead.choose([instance], set())
-    assert idle == [instance, instance]
-    idle.clear()
-    caller = Caller(1.0)
-    ahead.run(instance, Batch([caller]))
-    assert ahead.drop(caller)
-    assert not ahead.drop(caller)
-    assert (ahead.holder, idle) == (instance, [])
+    places = Places(1)
+    caller = places.take()
+    assert places.ahead.drop(caller)
+    assert not places.ahead.drop(caller)
+    assert (places.ahead.holder, places.idle) == (places.instance, [])
     # Nothing begins when the running batch is done.
-    assert not ahead.next_begins()
-    assert ahead.holder is None
-    ahead.run(instance, Batch([caller]))
-    assert ahead.next_begins()
+    assert places.ahead.next_begins() == (False, 1)
+    assert places.ahead.holder is None
+
+
+def test_what_waits_begins_in_its_order() -> None:
+    places = Places(3)
+    first, second, third = (places.take() for _ in range(3))
+    assert places.idle == []
+    assert places.ahead.drop(second)
+    assert places.ahead.next_begins() == (True, 0)
+    # The first one has begun, so its batch is nobody's to give up.
+    assert not places.ahead.drop(first)
+    assert places.ahead.next_begins() == (True, 1)
+    assert not places.ahead.drop(third)
+    assert places.ahead.holder is None
+
+
+def test_a_large_batch_takes_all_places_until_it_begins() -> None:
+    places = Places(3)
+    places.take()
+    places.take(LARGE_BYTES)
+    assert places.idle == []
+    assert places.ahead.next_begins() == (True, 0)
+    assert places.ahead.next_begins() == (True, 1)
+
+
+def test_a_large_batch_that_was_given_up_gives_all_its_places_back() -> None:
+    places = Places(3)
+    assert places.ahead.drop(places.take(LARGE_BYTES))
+    assert places.ahead.next_begins() == (False, 3)
+
+
+@pytest.mark.parametrize("waiting", [0, 1, 3])
+def test_places_are_lost_beside_another_instance_and_come_back(waiting: int) -> None:
+    places = Places(3)
+    for _ in range(waiting):
+        places.take()
+    other: Any = OnlyInstance(3)
+    places.ahead.choose([places.instance, other], set())
+    # It is idle again once what it holds is done: the running batch, and those that wait.
+    assert places.idle == []
+    assert places.ahead.owing.get(places.instance, 0) == waiting
+    places.ahead.choose([places.instance], set())
+    assert places.idle == [places.instance] * (3 - waiting)
+    assert not places.ahead.owing
+
+
+def test_what_waits_in_an_instance_that_is_lost_comes_back_in_its_order() -> None:
+    places = Places(3)
+    first, second, third = (places.take() for _ in range(3))
+    places.ahead.drop(second)
+    assert [batch.requests for batch in places.ahead.lose(places.instance)] == [[first], [third]]
+    assert (places.ahead.holder, places.ahead.instance) == (None, None)

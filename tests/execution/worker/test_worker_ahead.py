@@ -41,19 +41,43 @@ def play_notes(folder: Path, test: Any, how: str = "def", **settings: str) -> No
     play(folder / "models", test, methods, **settings)
 
 
-def test_the_next_request_begins_without_the_loop(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("size", "begun"), [(1, 4), (100_000, 2)], ids=["small", "large"])
+def test_the_next_requests_begin_without_the_loop(tmp_path: Path, size: int, begun: int) -> None:
+    """Of large ones, of which a worker holds copies, only one waits in it."""
+
     async def test(model: Any) -> None:
-        callers = [Caller(n) for n in (1, 2, 3)]
+        callers = [Caller(np.full(size, n)) for n in (1, 2, 3, 4)]
         submit(model, *callers)
         await until((tmp_path / "begun-1-1").exists)
-        assert model.statistics.pending == 2
+        assert model.statistics.pending == 3
         (tmp_path / "go").touch()
         # The loop does nothing meanwhile.
-        wait_until((tmp_path / "begun-2-1").exists, WAIT_S, "the second request begins")
-        assert not (tmp_path / "begun-3-1").exists()
+        wait_until((tmp_path / f"begun-{begun}-1").exists, WAIT_S, "the next requests begin")
+        assert (tmp_path / "begun-3-1").exists() == (begun > 2)
         assert not any(caller.answers for caller in callers)
         for n, caller in enumerate(callers, 1):
-            assert (await caller.outputs())["y"].tolist() == [[n]]
+            assert (await caller.outputs())["y"].tolist() == [[n] * size]
+        assert model.in_flight == model.statistics.pending == 0
+        assert model.instance_states == {"idle": 1, "busy": 0, "down": 0}
+
+    play_notes(tmp_path, test)
+
+
+def test_no_more_than_some_requests_wait_in_the_worker(tmp_path: Path) -> None:
+    async def test(model: Any) -> None:
+        most = model.instances[0].runs_ahead
+        callers = [Caller(n) for n in range(1, most + 5)]
+        submit(model, *callers)
+        await until((tmp_path / "begun-1-1").exists)
+        (tmp_path / "go").touch()
+        wait_until((tmp_path / f"begun-{most + 1}-1").exists, WAIT_S, "the next requests begin")
+        assert not (tmp_path / f"begun-{most + 2}-1").exists()
+        assert model.statistics.pending == most + 3
+        # Each is cancelled where it waits: in the worker, and in the queue.
+        for caller in callers[most + 1 :]:
+            model.cancel(caller)
+        for caller in callers[: most + 1]:
+            assert (await caller.outputs())["y"].tolist() == caller.inputs["x"].tolist()
         assert model.in_flight == model.statistics.pending == 0
 
     play_notes(tmp_path, test)
@@ -171,8 +195,12 @@ def test_the_batch_behind_the_running_one_has_its_own_numbers() -> None:
     found.complete(2)
     assert (found.number, found.number_of(first[1]), found.number_of(second[0])) == (13, 0, 14)
     assert not found.is_empty
-    found.begin(15, 16, Batch([Caller(4)]))
-    found.drop_next()
+    third, fourth = Batch([Caller(4)]), Batch([Caller(5)])
+    found.begin(15, 16, third)
+    found.begin(17, 18, fourth)
+    assert (found.drop_next(fourth), found.drop_next(fourth)) == (17, 0)
+    found.forget_next()
+    assert found.drop_next(third) == 0
     found.end()
     assert found.find(14, final=True) is not None
     assert found.was_given_up(14)
@@ -181,8 +209,8 @@ def test_the_batch_behind_the_running_one_has_its_own_numbers() -> None:
 
 def test_all_open_requests_are_cleared() -> None:
     found = InFlightRequests()
-    first, second = Caller(1), Caller(2)
-    found.begin(10, 11, Batch([first]))
-    found.begin(12, 13, Batch([second]))
-    assert [request for request, _ in found.clear()] == [first, second]
+    callers = [Caller(1), Caller(2), Caller(3)]
+    for place, caller in enumerate(callers):
+        found.begin(10 + 2 * place, 11 + 2 * place, Batch([caller]))
+    assert [request for request, _ in found.clear()] == callers
     assert found.is_empty

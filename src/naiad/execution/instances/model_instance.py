@@ -35,7 +35,7 @@ class ModelInstance(ABC):
         sends_requests: it sends single requests with their ids to its model, not gathered batches. Such a model may
             have state of its own for each sequence, which ends with its process.
         gathers: it runs the rows of a batch's requests together, so that their number makes no difference to its model.
-        runs_ahead: it takes a second batch while it runs one (``run_ahead``).
+        runs_ahead: how many further batches it takes while it runs one (``run_ahead``).
         regions_from: the size in bytes from which on inputs may be ``RegionTensor``s. The instance writes outputs of
             that size into regions where requests want them there.
     """
@@ -43,7 +43,7 @@ class ModelInstance(ABC):
     is_worker: ClassVar[bool] = False
     sends_requests: ClassVar[bool] = False
     gathers: ClassVar[bool] = False
-    runs_ahead: ClassVar[bool] = False
+    runs_ahead: ClassVar[int] = 0
     regions_from: ClassVar[int] = NO_REGIONS
 
     name: str

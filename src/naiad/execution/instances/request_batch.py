@@ -36,7 +36,7 @@ class RequestBatchThread(ModelInstance):
     """
 
     may_write_inputs = True
-    runs_ahead = True
+    runs_ahead = 1
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ class ThreadInstance(ModelInstance):
         short_runs: learns which batches the event loop runs itself; None where all run in the thread.
     """
 
-    runs_ahead = True
+    runs_ahead = 1
     gathers = True
     # Small tensors cost less to copy than to refer to.
     regions_from = SMALL_BYTES + 1

@@ -33,12 +33,12 @@ class Dispatcher:
             not need them.
         awaits_callers: whether the callers of batches that have run get their responses before the instance gets its
             next batch; None where they never do.
-        runs_ahead: an instance that serves alone may take the next batch while it runs one. For a scheduler whose
+        runs_ahead: an instance that serves alone may take further batches while it runs one. For a scheduler whose
             batches cannot grow, and that begins with them in the order of its queue.
 
     Attributes:
         idle: instances that can take a batch; always the same list.
-        ahead: the second place in ``idle`` of an instance that serves alone.
+        ahead: the further places in ``idle`` of an instance that serves alone.
         passive: instances that get no batches, as in ``InstanceSet``.
         turn_is_set: whether ``turn`` will be called at the end of the loop's turn.
         outage: why no instance will be there for a while.
@@ -119,7 +119,7 @@ class Dispatcher:
 
     def is_idle(self, instance: ModelInstance) -> bool:
         """Whether an instance that serves runs nothing."""
-        return self.idle.count(instance) == (2 if instance is self.ahead.instance else 1)
+        return self.idle.count(instance) == (1 + self.ahead.places if instance is self.ahead.instance else 1)
 
     def take_back(self, instance: ModelInstance) -> Sequence[InferRequest]:
         """Give an instance no batches for now: its worker died, and holds no resources.
@@ -129,13 +129,12 @@ class Dispatcher:
         while instance in self.idle:
             self.idle.remove(instance)
         waited = self.ahead.lose(instance)
-        if waited is not None:
-            self._responder.statistics.pending -= 1
+        self._responder.statistics.pending -= len(waited)
         self.gate.withdraw(instance)
         self.gate.release(instance)
         # Other instances may wait for what a dead worker held.
         self.gate.hand_out()
-        return () if waited is None else waited.requests
+        return [request for batch in waited for request in batch.requests]
 
     # Turns
 
@@ -165,7 +164,7 @@ class Dispatcher:
     def run_ahead(self, instance: ModelInstance, batch: Batch, now_ns: int) -> list[Batch] | None:
         """Hand a batch to the instance that runs ahead while it runs another one; returns as ``run``.
 
-        It counts as pending until that one is done.
+        It counts as pending until it begins.
         """
         if self.notes_batches:
             self._note(batch)
@@ -181,8 +180,9 @@ class Dispatcher:
         """Note that an instance has one batch less; whether it can take another one."""
         if instance in self.passive:
             return False
-        if self.ahead.owing and instance in self.ahead.owing:
-            self.ahead.owing.remove(instance)
+        if (owing := self.ahead.owing) and (left := owing.pop(instance, 0)):
+            if left > 1:
+                owing[instance] = left - 1
             return False
         self.idle.append(instance)
         if self.ahead.lost and instance in self.ahead.lost:
@@ -222,9 +222,9 @@ class Dispatcher:
     def freed(self, instance: ModelInstance) -> None:
         """Take a batch for an instance that can run one, unless it is passive."""
         if instance is self.ahead.holder:
-            if self.ahead.next_begins():
-                self._responder.statistics.pending -= 1
-            else:
+            begins, back = self.ahead.next_begins()
+            self._responder.statistics.pending -= begins
+            for _ in range(back):
                 self._vacated(instance)
         if self.gate.is_limited:
             self._freed_limited(instance)

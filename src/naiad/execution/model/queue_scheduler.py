@@ -186,9 +186,10 @@ class QueueScheduler:
                 return
             instance = idle.pop()
             batch = Batch(requests)
-            if instance is dispatcher.ahead.instance and not idle:
+            # The only one that is there several times: fewer times while it runs a batch.
+            if instance is dispatcher.ahead.instance and len(idle) < dispatcher.ahead.places:
                 if not (refused := dispatcher.run_ahead(instance, batch, now_ns)):
-                    return
+                    continue
                 self._responder.statistics.pending -= 1
                 idle.append(instance)
                 self._responder.settle(refused)

@@ -1,105 +1,135 @@
-"""The instance of a model version that takes the next batch while it runs one: no time passes between the two."""
+"""The instance of a model version that takes further batches while it runs one: no time passes between them."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 from naiad.execution.batching.batch import Batch
 from naiad.execution.instances.model_instance import ModelInstance
 from naiad.request import InferRequest
 
+LARGE_BYTES: Final = 1 << 16
+"""A batch with more takes all places that are left: a process holds copies of what waits in it."""
+
 
 class RunAhead:
-    """The second place that the only serving instance has among the idle ones.
+    """The further places that the only serving instance has among the idle ones.
 
-    Beside other instances a batch would wait in it while they are idle, so it has the place only while it is alone.
+    Beside other instances batches would wait in it while they are idle, so it has the places only while it is alone.
 
     Args:
-        idle: the instances that can take a batch. ``instance`` is there twice while it runs nothing, and once while it
-            runs a batch.
+        idle: the instances that can take a batch. ``instance`` is there once for each batch that it can take.
         is_wanted: whether batches may be taken ahead at all.
 
     Attributes:
         instance: the instance that may run ahead; None for none.
-        holder: the instance whose second place is taken, by a batch that waits in it or was given up; None for none.
-        owing: instances that lost the place while they had two batches, and are not idle after the first of them.
-        lost: instances that cannot run for now, and get the place when they are back.
+        places: how many batches it may take beside the one that it runs.
+        holder: the instance whose further places are taken, by batches that wait in it or were given up; None for none.
+        owing: instances that lost the places while these were taken: how many of these they do not get back.
+        lost: instances that cannot run for now, and get the places when they are back.
     """
 
-    __slots__ = ("_batch", "_idle", "_is_wanted", "holder", "instance", "lost", "owing")
+    __slots__ = ("_idle", "_is_wanted", "_waiting", "holder", "instance", "lost", "owing", "places")
 
     def __init__(self, idle: list[ModelInstance], is_wanted: bool) -> None:
         self._idle = idle
         self._is_wanted = is_wanted
         self.instance: ModelInstance | None = None
+        self.places = 0
         self.holder: ModelInstance | None = None
-        self.owing: set[ModelInstance] = set()
+        self.owing: dict[ModelInstance, int] = {}
         self.lost: set[ModelInstance] = set()
-        self._batch: Batch | None = None
+        # In the order in which they were handed over, with the places that they take; None for each that was given up.
+        self._waiting: deque[tuple[Batch | None, int]] = deque()
 
     def choose(self, registered: Iterable[ModelInstance], passive: Collection[ModelInstance]) -> None:
-        """Give the place to the only instance that is not passive; an earlier one gives it back."""
+        """Give the places to the only instance that is not passive; an earlier one gives them back."""
         serving = [instance for instance in registered if instance not in passive]
         alone = serving[0] if self._is_wanted and len(serving) == 1 and serving[0].runs_ahead else None
         if alone in self.lost:
             alone = None
-        before, self.instance = self.instance, alone
+        before, places = self.instance, self.places
         if before is alone:
             return
-        if before in self._idle:
-            self._idle.remove(before)
-        elif before is not None and before not in passive:
-            self.owing.add(before)
-        if alone in self.owing:
-            self.owing.remove(alone)
-        elif alone is not None:
-            self._idle.append(alone)
+        self.instance, self.places = alone, 0 if alone is None else alone.runs_ahead
+        if before is not None:
+            self._give_back(before, places, before in passive)
+        if alone is not None:
+            self._idle += [alone] * (self.places - self.owing.pop(alone, 0))
+
+    def _give_back(self, instance: ModelInstance, places: int, is_passive: bool) -> None:
+        free = self._idle.count(instance)
+        taken = 1 + places - free
+        for _ in range(free if taken else places):
+            self._idle.remove(instance)
+        if taken > 1 and not is_passive:
+            self.owing[instance] = taken - 1
 
     def forget(self, instances: Sequence[ModelInstance]) -> None:
         """Forget instances that have ended."""
-        self.owing.difference_update(instances)
+        for instance in instances:
+            self.owing.pop(instance, None)
         self.lost.difference_update(instances)
 
-    def lose(self, instance: ModelInstance) -> Batch | None:
-        """Take the place from an instance that cannot run for now; the batch that waited in it, which has not begun."""
+    def lose(self, instance: ModelInstance) -> list[Batch]:
+        """Take the places from an instance that cannot run for now; the batches that waited in it, which have not
+        begun."""
         if self._is_wanted:
             self.lost.add(instance)
-        self.owing.discard(instance)
+        self.owing.pop(instance, None)
         if instance is self.instance:
-            self.instance = None
+            self.instance, self.places = None, 0
         if instance is not self.holder:
-            return None
-        batch = self._batch
-        self._batch = self.holder = None
-        return batch
+            return []
+        waited = [batch for batch, _ in self._waiting if batch is not None]
+        self._waiting.clear()
+        self.holder = None
+        return waited
 
     def run(self, instance: ModelInstance, batch: Batch) -> list[Batch] | None:
         """Hand a batch to an instance that runs another one; returns as ``ModelInstance.run``."""
         refused = instance.run_ahead(batch)
         if not refused:
-            self._batch, self.holder = batch, instance
+            places = 1
+            if batch.requests[0].held_bytes > LARGE_BYTES:
+                places += len(self._idle)
+                self._idle.clear()
+            self._waiting.append((batch, places))
+            self.holder = instance
         return refused
 
     def drop(self, request: InferRequest) -> bool:
         """Give up the batch of a request that waits in ``holder``; False when it does not, or has begun.
 
-        Its place stays taken until the running batch is done: a worker has read the batch, or will. With a place for
+        Its place stays taken until the batch before it is done: a worker has read the batch, or will. With a place for
         the next request at once, callers that come and leave would fill its memory.
         """
-        batch, instance = self._batch, self.holder
-        if batch is None or instance is None or batch.requests[0] is not request or not instance.drop(batch):
-            return False
-        self._batch = None
-        return True
+        for at, (batch, places) in enumerate(self._waiting):
+            if batch is not None and batch.requests[0] is request:
+                if self.holder is None or not self.holder.drop(batch):
+                    return False
+                self._waiting[at] = None, places
+                return True
+        return False
 
-    def next_begins(self) -> bool:
-        """Note that ``holder`` is done with a batch, and give its second place back; whether a batch waited there, and
-        has begun."""
-        batch, self._batch, self.holder = self._batch, None, None
-        return batch is not None
+    def next_begins(self) -> tuple[bool, int]:
+        """Note that ``holder`` is done with a batch: whether one that waited begins, and how many places come back
+        beside that of the batch that is done."""
+        back = 0
+        begins = False
+        while self._waiting and not begins:
+            batch, places = self._waiting.popleft()
+            begins = batch is not None
+            back += places - begins
+        if not self._waiting:
+            self.holder = None
+        return begins, back
 
     def close(self) -> None:
         """Release instances and batches."""
         self.owing.clear()
         self.lost.clear()
-        self.instance = self._batch = self.holder = None
+        self._waiting.clear()
+        self.instance = self.holder = None

@@ -47,6 +47,7 @@ class FrameworkInstance(ProcessInstance):
 
     sends_requests = False
     gathers = True
+    runs_ahead = 1
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from typing import Any, Protocol
@@ -25,7 +26,7 @@ class ReceivedResponse(Protocol):
 class InFlightRequests:
     """The requests in flight, by the numbers that they have in the worker.
 
-    One batch runs, and the next one may wait in the worker meanwhile.
+    One batch runs, and the next ones may wait in the worker meanwhile.
 
     Attributes:
         batch: the running one, None when none runs.
@@ -48,8 +49,8 @@ class InFlightRequests:
     def __init__(self) -> None:
         self.batch: Batch | None = None
         self.number = 0
-        # The batch behind the running one: its number, that of its first request, and itself.
-        self._next: tuple[int, int, Batch] | None = None
+        # The batches behind the running one: the number of each, that of its first request, and itself.
+        self._next: deque[tuple[int, int, Batch]] = deque()
         # The requests of the batch, numbered from ``_first`` on; None for each that has its final response.
         self._first = 0
         self._slots: list[InferRequest | None] = []
@@ -81,7 +82,7 @@ class InFlightRequests:
         """Register a batch that runs from now on, or behind the running one; its requests have numbers from ``first``
         on."""
         if self.batch is not None:
-            self._next = number, first, batch
+            self._next.append((number, first, batch))
             return
         self.batch = batch
         self.number = number
@@ -110,17 +111,20 @@ class InFlightRequests:
             self._notify()
 
     def _begin_next(self) -> None:
-        if self._next is not None:
-            (number, first, batch), self._next = self._next, None
-            self.begin(number, first, batch)
+        if self._next:
+            self.begin(*self._next.popleft())
 
-    def drop_next(self, batch: Batch | None = None) -> int:
-        """Forget the batch behind the running one, which has not begun, and return its number; only if it is ``batch``,
-        unless that is None. 0 when there is none, or another one."""
-        if self._next is None or (batch is not None and batch is not self._next[2]):
-            return 0
-        number, self._next = self._next[0], None
-        return number
+    def drop_next(self, batch: Batch) -> int:
+        """Forget a batch behind the running one, which has not begun, and return its number; 0 if it is not there."""
+        for waiting in self._next:
+            if waiting[2] is batch:
+                self._next.remove(waiting)
+                return waiting[0]
+        return 0
+
+    def forget_next(self) -> None:
+        """Forget all batches behind the running one."""
+        self._next.clear()
 
     def end_whole(self) -> None:
         """End a batch that had one response as a whole."""
@@ -212,10 +216,11 @@ class InFlightRequests:
         return number if number and self._slots[number - self._first] is request else 0
 
     def _number_in_next(self, request: InferRequest) -> int:
-        if self._next is None:
-            return 0
-        _, first, batch = self._next
-        return next((number for number, one in enumerate(batch.requests, first) if one is request), 0)
+        for _, first, batch in self._next:
+            for number, one in enumerate(batch.requests, first):
+                if one is request:
+                    return number
+        return 0
 
     @property
     def nobody_waits(self) -> bool:
@@ -237,8 +242,9 @@ class InFlightRequests:
     def clear(self) -> list[tuple[InferRequest, Batch]]:
         """Forget all requests; returns the open ones with their batches."""
         self.end()
-        # Again, where another batch has begun.
-        self.end()
+        # Again, where other batches have begun.
+        while self.batch is not None:
+            self.end()
         open_ones = list(self._left.values())
         self._left.clear()
         self._left_numbers.clear()

@@ -91,7 +91,7 @@ class ProcessInstance(ModelInstance):
 
     is_worker = True
     sends_requests = True
-    runs_ahead = True
+    runs_ahead = 7
     regions_from = SEGMENT_BYTES
 
     def __init__(
@@ -506,7 +506,7 @@ class ProcessInstance(ModelInstance):
 
     def _forget_next(self) -> None:
         """Forget the batch that waits behind the running one: it never began, and goes back to the queue."""
-        self._requests.drop_next()
+        self._requests.forget_next()
 
     def _reap(self, process: WorkerProcess, how: str) -> None:
         """Fail the requests of a worker that has ended, and start another one."""
