@@ -55,11 +55,11 @@ class RunAhead:
             return
         self.instance, self.places = alone, 0 if alone is None else alone.runs_ahead
         if before is not None:
-            self._give_back(before, places, before in passive)
+            self._release_places(before, places, before in passive)
         if alone is not None:
             self._idle += [alone] * (self.places - self.owing.pop(alone, 0))
 
-    def _give_back(self, instance: ModelInstance, places: int, is_passive: bool) -> None:
+    def _release_places(self, instance: ModelInstance, places: int, is_passive: bool) -> None:
         free = self._idle.count(instance)
         taken = 1 + places - free
         for _ in range(free if taken else places):
