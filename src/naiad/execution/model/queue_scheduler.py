@@ -186,7 +186,7 @@ class QueueScheduler:
                 return
             instance = idle.pop()
             batch = Batch(requests)
-            # The only one that is there several times: fewer times while it runs a batch.
+            # It is there once for each batch that it can take: fewer times while it runs one.
             if instance is dispatcher.ahead.instance and len(idle) < dispatcher.ahead.places:
                 if not (refused := dispatcher.run_ahead(instance, batch, now_ns)):
                     continue
