@@ -55,6 +55,8 @@ def test_the_next_request_begins_without_the_loop() -> None:
     async def test() -> None:
         with loaded(spec(), note) as model:
             callers = submit(model, 1, 2)
+            # What a long turn leaves to the next one.
+            await asyncio.sleep(0)
             # The loop does nothing meanwhile.
             wait_in_thread(begun)
             wait_in_thread(begun)
@@ -162,6 +164,8 @@ def test_a_request_that_has_begun_gets_its_response() -> None:
     async def test() -> None:
         with loaded(spec(), steps) as model:
             first, second = submit(model, 1, 2)
+            # What a long turn leaves to the next one.
+            await asyncio.sleep(0)
             wait_until(lambda: steps.begun == [1.0], WAIT_S, "the first one has begun")
             steps.steps.release()
             # The loop has not heard that the first one is done.
@@ -255,10 +259,10 @@ def test_a_place_stays_taken_by_what_was_given_up() -> None:
     caller = places.take()
     assert places.ahead.drop(caller)
     assert not places.ahead.drop(caller)
-    assert (places.ahead.holder, places.idle) == (places.instance, [])
+    assert places.idle == []
     # Nothing begins when the running batch is done.
-    assert places.ahead.next_begins() == (False, 1)
-    assert places.ahead.holder is None
+    assert places.ahead.next_begins(places.instance) == (False, 1)
+    assert not places.ahead.waiting
 
 
 def test_what_waits_begins_in_its_order() -> None:
@@ -266,12 +270,12 @@ def test_what_waits_begins_in_its_order() -> None:
     first, second, third = (places.take() for _ in range(3))
     assert places.idle == []
     assert places.ahead.drop(second)
-    assert places.ahead.next_begins() == (True, 0)
+    assert places.ahead.next_begins(places.instance) == (True, 0)
     # The first one has begun, so its batch is nobody's to give up.
     assert not places.ahead.drop(first)
-    assert places.ahead.next_begins() == (True, 1)
+    assert places.ahead.next_begins(places.instance) == (True, 1)
     assert not places.ahead.drop(third)
-    assert places.ahead.holder is None
+    assert not places.ahead.waiting
 
 
 def test_a_large_batch_takes_all_places_until_it_begins() -> None:
@@ -279,14 +283,14 @@ def test_a_large_batch_takes_all_places_until_it_begins() -> None:
     places.take()
     places.take(LARGE_BYTES)
     assert places.idle == []
-    assert places.ahead.next_begins() == (True, 0)
-    assert places.ahead.next_begins() == (True, 1)
+    assert places.ahead.next_begins(places.instance) == (True, 0)
+    assert places.ahead.next_begins(places.instance) == (True, 1)
 
 
 def test_a_large_batch_that_was_given_up_gives_all_its_places_back() -> None:
     places = Places(3)
     assert places.ahead.drop(places.take(LARGE_BYTES))
-    assert places.ahead.next_begins() == (False, 3)
+    assert places.ahead.next_begins(places.instance) == (False, 3)
 
 
 @pytest.mark.parametrize("waiting", [0, 1, 3])
@@ -309,4 +313,23 @@ def test_what_waits_in_an_instance_that_is_lost_comes_back_in_its_order() -> Non
     first, second, third = (places.take() for _ in range(3))
     places.ahead.drop(second)
     assert [batch.requests for batch in places.ahead.lose(places.instance)] == [[first], [third]]
-    assert (places.ahead.holder, places.ahead.instance) == (None, None)
+    assert (places.ahead.instance, places.ahead.waiting) == (None, {})
+
+
+def test_an_instance_that_is_replaced_keeps_what_waits_in_it() -> None:
+    places = Places(3)
+    first, second = places.take(), places.take(LARGE_BYTES)
+    other: Any = OnlyInstance(3)
+    places.idle.append(other)
+    # The first instance is passive from now on, and only finishes what it has.
+    places.ahead.choose([places.instance, other], {places.instance})
+    assert places.idle == [other] * 4
+    third = Caller(3.0)
+    places.idle.pop()
+    places.idle.pop()
+    assert not places.ahead.run(other, Batch([third]))
+    assert places.ahead.drop(first)
+    assert places.ahead.next_begins(other) == (True, 0)
+    assert places.ahead.next_begins(places.instance) == (True, 2)
+    assert not places.ahead.drop(second)
+    assert not places.ahead.waiting

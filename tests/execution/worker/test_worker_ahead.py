@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,19 @@ def play_notes(folder: Path, test: Any, how: str = "def", **settings: str) -> No
     play(folder / "models", test, methods, **settings)
 
 
+async def handed_over(model: Any, callers: list[Caller]) -> None:
+    """Submit requests, and let the loop hand over what it leaves to its next turn when the first one took long."""
+    submit(model, *callers)
+    await asyncio.sleep(0)
+
+
 @pytest.mark.parametrize(("size", "begun"), [(1, 4), (100_000, 2)], ids=["small", "large"])
 def test_the_next_requests_begin_without_the_loop(tmp_path: Path, size: int, begun: int) -> None:
     """Of large ones, of which a worker holds copies, only one waits in it."""
 
     async def test(model: Any) -> None:
         callers = [Caller(np.full(size, n)) for n in (1, 2, 3, 4)]
-        submit(model, *callers)
+        await handed_over(model, callers)
         await until((tmp_path / "begun-1-1").exists)
         assert model.statistics.pending == 3
         (tmp_path / "go").touch()
@@ -67,7 +74,7 @@ def test_no_more_than_some_requests_wait_in_the_worker(tmp_path: Path) -> None:
     async def test(model: Any) -> None:
         most = model.instances[0].runs_ahead
         callers = [Caller(n) for n in range(1, most + 5)]
-        submit(model, *callers)
+        await handed_over(model, callers)
         await until((tmp_path / "begun-1-1").exists)
         (tmp_path / "go").touch()
         wait_until((tmp_path / f"begun-{most + 1}-1").exists, WAIT_S, "the next requests begin")
@@ -113,7 +120,7 @@ def test_a_request_behind_one_that_runs_too_long_is_not_ended_with_it(tmp_path: 
 def test_a_caller_that_leaves_while_its_request_waits_in_the_worker(tmp_path: Path, size: int, how: str) -> None:
     async def test(model: Any) -> None:
         callers = [Caller(np.full(size, n)) for n in (1, 2, 3, 4)]
-        submit(model, *callers)
+        await handed_over(model, callers)
         await until((tmp_path / "begun-1-1").exists)
         for caller in callers[1:3]:
             model.cancel(caller)
@@ -132,7 +139,7 @@ def test_a_caller_that_leaves_while_its_request_waits_in_the_worker(tmp_path: Pa
 def test_a_caller_that_leaves_just_as_its_request_begins(tmp_path: Path, how: str) -> None:
     async def test(model: Any) -> None:
         callers = [Caller(n) for n in (1, 88, 3)]
-        submit(model, *callers)
+        await handed_over(model, callers)
         await until((tmp_path / "begun-1-1").exists)
         (tmp_path / "go").touch()
         # The loop does not hear of it, and takes the request for one that waits.

@@ -221,8 +221,8 @@ class Dispatcher:
 
     def freed(self, instance: ModelInstance) -> None:
         """Take a batch for an instance that can run one, unless it is passive."""
-        if instance is self.ahead.holder:
-            begins, back = self.ahead.next_begins()
+        if self.ahead.waiting and instance in self.ahead.waiting:
+            begins, back = self.ahead.next_begins(instance)
             self._responder.statistics.pending -= begins
             for _ in range(back):
                 self._vacated(instance)

@@ -26,23 +26,22 @@ class RunAhead:
     Attributes:
         instance: the instance that may run ahead; None for none.
         places: how many batches it may take beside the one that it runs.
-        holder: the instance whose further places are taken, by batches that wait in it or were given up; None for none.
+        waiting: what waits in instances, in the order in which it was handed over, with the places that it takes; None
+            for each batch that was given up. One that is replaced still has what it got.
         owing: instances that lost the places while these were taken: how many of these they do not get back.
         lost: instances that cannot run for now, and get the places when they are back.
     """
 
-    __slots__ = ("_idle", "_is_wanted", "_waiting", "holder", "instance", "lost", "owing", "places")
+    __slots__ = ("_idle", "_is_wanted", "instance", "lost", "owing", "places", "waiting")
 
     def __init__(self, idle: list[ModelInstance], is_wanted: bool) -> None:
         self._idle = idle
         self._is_wanted = is_wanted
         self.instance: ModelInstance | None = None
         self.places = 0
-        self.holder: ModelInstance | None = None
         self.owing: dict[ModelInstance, int] = {}
         self.lost: set[ModelInstance] = set()
-        # In the order in which they were handed over, with the places that they take; None for each that was given up.
-        self._waiting: deque[tuple[Batch | None, int]] = deque()
+        self.waiting: dict[ModelInstance, deque[tuple[Batch | None, int]]] = {}
 
     def choose(self, registered: Iterable[ModelInstance], passive: Collection[ModelInstance]) -> None:
         """Give the places to the only instance that is not passive; an earlier one gives them back."""
@@ -81,12 +80,7 @@ class RunAhead:
         self.owing.pop(instance, None)
         if instance is self.instance:
             self.instance, self.places = None, 0
-        if instance is not self.holder:
-            return []
-        waited = [batch for batch, _ in self._waiting if batch is not None]
-        self._waiting.clear()
-        self.holder = None
-        return waited
+        return [batch for batch, _ in self.waiting.pop(instance, ()) if batch is not None]
 
     def run(self, instance: ModelInstance, batch: Batch) -> list[Batch] | None:
         """Hand a batch to an instance that runs another one; returns as ``ModelInstance.run``."""
@@ -96,40 +90,41 @@ class RunAhead:
             if batch.requests[0].held_bytes > LARGE_BYTES:
                 places += len(self._idle)
                 self._idle.clear()
-            self._waiting.append((batch, places))
-            self.holder = instance
+            self.waiting.setdefault(instance, deque()).append((batch, places))
         return refused
 
     def drop(self, request: InferRequest) -> bool:
-        """Give up the batch of a request that waits in ``holder``; False when it does not, or has begun.
+        """Give up the batch of a request that waits in an instance; False when it does not, or has begun.
 
         Its place stays taken until the batch before it is done: a worker has read the batch, or will. With a place for
         the next request at once, callers that come and leave would fill its memory.
         """
-        for at, (batch, places) in enumerate(self._waiting):
-            if batch is not None and batch.requests[0] is request:
-                if self.holder is None or not self.holder.drop(batch):
-                    return False
-                self._waiting[at] = None, places
-                return True
+        for instance, waiting in self.waiting.items():
+            for at, (batch, places) in enumerate(waiting):
+                if batch is not None and batch.requests[0] is request:
+                    if not instance.drop(batch):
+                        return False
+                    waiting[at] = None, places
+                    return True
         return False
 
-    def next_begins(self) -> tuple[bool, int]:
-        """Note that ``holder`` is done with a batch: whether one that waited begins, and how many places come back
-        beside that of the batch that is done."""
+    def next_begins(self, instance: ModelInstance) -> tuple[bool, int]:
+        """Note that an instance in which batches wait is done with one: whether the next one begins, and how many
+        places come back beside that of the batch that is done."""
+        waiting = self.waiting[instance]
         back = 0
         begins = False
-        while self._waiting and not begins:
-            batch, places = self._waiting.popleft()
+        while waiting and not begins:
+            batch, places = waiting.popleft()
             begins = batch is not None
             back += places - begins
-        if not self._waiting:
-            self.holder = None
+        if not waiting:
+            del self.waiting[instance]
         return begins, back
 
     def close(self) -> None:
         """Release instances and batches."""
         self.owing.clear()
         self.lost.clear()
-        self._waiting.clear()
-        self.instance = self.holder = None
+        self.waiting.clear()
+        self.instance = None
