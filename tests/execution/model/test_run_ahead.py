@@ -308,6 +308,16 @@ def test_places_are_lost_beside_another_instance_and_come_back(waiting: int) -> 
     assert not places.ahead.owing
 
 
+def test_what_an_instance_holds_ends_before_it_is_idle_beside_another() -> None:
+    places = Places(3)
+    places.take()
+    places.take()
+    other: Any = OnlyInstance(3)
+    places.ahead.choose([places.instance, other], set())
+    assert [places.ahead.withhold(places.instance) for _ in range(3)] == [True, True, False]
+    assert not places.ahead.owing
+
+
 def test_what_waits_in_an_instance_that_is_lost_comes_back_in_its_order() -> None:
     places = Places(3)
     first, second, third = (places.take() for _ in range(3))

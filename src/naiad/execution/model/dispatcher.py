@@ -180,9 +180,7 @@ class Dispatcher:
         """Note that an instance has one batch less; whether it can take another one."""
         if instance in self.passive:
             return False
-        if (owing := self.ahead.owing) and (left := owing.pop(instance, 0)):
-            if left > 1:
-                owing[instance] = left - 1
+        if self.ahead.owing and self.ahead.withhold(instance):
             return False
         self.idle.append(instance)
         if self.ahead.lost and instance in self.ahead.lost:

@@ -11,7 +11,7 @@ from naiad.execution.instances.model_instance import ModelInstance
 from naiad.request import InferRequest
 
 LARGE_BYTES: Final = 1 << 16
-"""A batch with more takes all places that are left: a process holds copies of what waits in it."""
+"""A batch with larger inputs takes all places that are left: a process may hold copies of what waits in it."""
 
 
 class RunAhead:
@@ -65,6 +65,13 @@ class RunAhead:
             self._idle.remove(instance)
         if taken > 1 and not is_passive:
             self.owing[instance] = taken - 1
+
+    def withhold(self, instance: ModelInstance) -> bool:
+        """Withhold a place that has come free from an instance that does not get it back; False if it does."""
+        left = self.owing.pop(instance, 0)
+        if left > 1:
+            self.owing[instance] = left - 1
+        return left > 0
 
     def forget(self, instances: Sequence[ModelInstance]) -> None:
         """Forget instances that have ended."""

@@ -91,6 +91,7 @@ class ProcessInstance(ModelInstance):
 
     is_worker = True
     sends_requests = True
+    # With few, server and worker wake each other for each request; more gain little (``docs/benchmarks.md``).
     runs_ahead = 7
     regions_from = SEGMENT_BYTES
 
@@ -505,7 +506,7 @@ class ProcessInstance(ModelInstance):
         self._supervisor.end(process)
 
     def _forget_next(self) -> None:
-        """Forget the batch that waits behind the running one: it never began, and goes back to the queue."""
+        """Forget what waits behind the running batch: it never began, and goes back to the queue."""
         self._requests.forget_next()
 
     def _reap(self, process: WorkerProcess, how: str) -> None:
