@@ -58,13 +58,13 @@ GONE = ResponseError(503, "instance 'm_0_0', which had its state, is gone. Start
 def test_a_kill_explains_what_its_worker_held(
     error: Exception, began_s: float, ended_s: float, sequence_s: float, is_explained: bool
 ) -> None:
-    kill = part("faults").Kill(10 * S, 12 * S)
+    kill = part("faults").Kill(10 * S, 12 * S, "m_0_0")
     assert kill.explains(failure(error, began_s, ended_s, sequence_s)) is is_explained
 
 
 def samples(sizes: list[float]) -> list[Any]:
     sample = part("samples").Sample
-    return [sample(float(10 * n), int(size), int(size), 20, 4, 0) for n, size in enumerate(sizes)]
+    return [sample(float(10 * n), int(size), int(size), 20, 4, 0, 0, 0, 0) for n, size in enumerate(sizes)]
 
 
 def test_the_slope_sees_a_leak_and_not_a_step() -> None:

@@ -38,10 +38,11 @@ clock = time.monotonic_ns
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A worker that was killed, and when the server was ready again."""
+    """A worker that was killed, when, and when the server was ready again; ``name`` is what the worker calls itself."""
 
     killed_ns: int
     back_ns: int
+    name: str
 
     def explains(self, failure: Failure) -> bool:
         """Whether a failure is of a request, or a sequence, that the killed worker held."""
@@ -56,6 +57,15 @@ class Kill:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """A model that was loaded anew, when that began, and how long it took."""
+
+    model: str
+    began_ns: int
+    seconds: float
+
+
 @dataclass(slots=True)
 class Faults:
     """Reloads and kills of one run, one of each a minute.
@@ -66,7 +76,7 @@ class Faults:
 
     Attributes:
         kills: in their order.
-        reload_s: how long each reload took.
+        reloads: in their order.
         problems: reloads that failed, and workers that did not come back.
     """
 
@@ -75,7 +85,7 @@ class Faults:
     models: Sequence[str]
     random: Random
     kills: list[Kill] = field(default_factory=list)
-    reload_s: list[float] = field(default_factory=list)
+    reloads: list[Reload] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     async def run(self, seconds: float) -> None:
@@ -100,12 +110,12 @@ class Faults:
         for folder, _, names in os.walk(self.repository / model, followlinks=True):
             for name in names:
                 os.utime(Path(folder) / name)
-        began_s = time.monotonic()
+        began_ns = clock()
         try:
             await client.load(model)
         except NaiadError as error:
             self.problems.append(f"the reload of '{model}' failed: {cause_of(error)}")
-        self.reload_s.append(time.monotonic() - began_s)
+        self.reloads.append(Reload(model, began_ns, (clock() - began_ns) / 1e9))
 
     async def _kill(self, client: AsyncClient) -> None:
         """Kill one worker and wait until the server is ready again."""
@@ -113,6 +123,7 @@ class Faults:
         if not workers:
             return
         worker = self.random.choice(sorted(workers, key=lambda process: process.pid))
+        name = name_of(worker)
         killed_ns = clock()
         worker.send_signal(signal.SIGKILL)
         deadline_ns = killed_ns + int(BACK_S * 1e9)
@@ -122,7 +133,7 @@ class Faults:
                 self.problems.append(f"the server was not ready {BACK_S:g} s after a worker was killed")
                 break
             await asyncio.sleep(LOOK_S)
-        self.kills.append(Kill(killed_ns, clock()))
+        self.kills.append(Kill(killed_ns, clock(), name))
 
     def _replaced(self, worker: psutil.Process, count: int) -> bool:
         """Whether another process runs in the place of a killed worker, one of ``count``."""
@@ -140,3 +151,8 @@ def running_workers(pid: int) -> list[psutil.Process]:
         except psutil.NoSuchProcess:
             continue
     return found
+
+
+def name_of(worker: psutil.Process) -> str:
+    """What a worker is called: the last word of its command."""
+    return worker.cmdline()[-1]

@@ -17,7 +17,7 @@ from benchmarks import machine, report
 from benchmarks.figures import Figure
 from benchmarks.report import Result
 
-from . import outcome
+from . import minutes, outcome
 from .frameworks import framework_targets
 from .run import Outcome, Settings, keep_log, run
 from .targets import Target, select, small_targets
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     figures = list(outcome.figures(found.record, found.faults, found.samples, found.left, settings.seconds))
     print("\n".join((report.table([Result("soak", "measured", tuple(figures))]), *lines(found, settings), *left_out)))
     if options.json:
-        options.json.write_text(json.dumps(document(options, found, figures), indent=2) + "\n")
+        options.json.write_text(json.dumps(document(options, settings, found, figures), indent=2) + "\n")
     return 1 if any(figure.verdict == "missed" for figure in figures) else 0
 
 
@@ -82,12 +82,21 @@ def lines(found: Outcome, settings: Settings) -> list[str]:
         "",
         *outcome.target_lines(found.record, settings.seconds),
         "",
+        *minutes.lines(minutes_of(found, settings)),
+        "",
         *(f"error: {line}" for line in outcome.cause_lines(unexplained)),
         *(f"of a killed worker: {line}" for line in outcome.cause_lines(explained)),
     ]
 
 
-def document(options: argparse.Namespace, found: Outcome, figures: Sequence[Figure]) -> dict[str, object]:
+def minutes_of(found: Outcome, settings: Settings) -> list[minutes.Minute]:
+    """The whole minutes of a run."""
+    return list(minutes.minutes(found.record, found.faults, found.samples, int(settings.seconds // 60)))
+
+
+def document(
+    options: argparse.Namespace, settings: Settings, found: Outcome, figures: Sequence[Figure]
+) -> dict[str, object]:
     """Everything for machines."""
     return {
         "machine": machine.describe(),
@@ -97,6 +106,7 @@ def document(options: argparse.Namespace, found: Outcome, figures: Sequence[Figu
         "figures": [asdict(figure) | {"verdict": figure.verdict} for figure in figures],
         "measured_rates": found.rates,
         "failures": [asdict(failure) for failure in found.record.failures],
+        "each_minute": [asdict(minute) for minute in minutes_of(found, settings)],
         "samples": [asdict(sample) for sample in found.samples],
     }
 

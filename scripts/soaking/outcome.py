@@ -77,13 +77,14 @@ def error_figures(record: Record, faults: Faults) -> Iterator[Figure]:
 
 def fault_figures(faults: Faults) -> Iterator[Figure]:
     """Reloads and kills."""
+    slowest_s = max((reload.seconds for reload in faults.reloads), default=0.0)
     back_s = max(((kill.back_ns - kill.killed_ns) / 1e9 for kill in faults.kills), default=0.0)
     yield Figure(
         "reloads",
-        len(faults.reload_s),
+        len(faults.reloads),
         "models",
         Bound(">=", 1),
-        f"the slowest {max(faults.reload_s, default=0):.2f} s",
+        f"the slowest {slowest_s:.2f} s",
     )
     yield Figure("kills", len(faults.kills), "workers", Bound(">=", 1), f"ready again within {back_s:.2f} s")
     yield Figure("faults_not_overcome", len(faults.problems), "faults", NONE, "; ".join(faults.problems))

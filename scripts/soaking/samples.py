@@ -26,6 +26,8 @@ class Sample:
         at_s: on the monotonic clock.
         rss_bytes: of the server process; ``tree_bytes`` with its workers.
         shared_bytes: of all shared memory that they have open or mapped.
+        busy_s: processor time that the machine has spent on any program; ``server_s`` on the server process without its
+            workers, ``callers_s`` on this one, which sends the requests.
     """
 
     at_s: float
@@ -34,6 +36,9 @@ class Sample:
     descriptors: int
     threads: int
     shared_bytes: int
+    busy_s: float
+    server_s: float
+    callers_s: float
 
 
 def sample(pid: int) -> Sample:
@@ -54,7 +59,15 @@ def sample(pid: int) -> Sample:
         server.num_fds(),
         server.num_threads(),
         shared_bytes,
+        _busy_s(),
+        sum(server.cpu_times()[:2]),
+        time.process_time(),
     )
+
+
+def _busy_s() -> float:
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
 
 
 async def watch(pid: int, seconds: float, samples: list[Sample]) -> None:

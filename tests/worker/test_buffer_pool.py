@@ -70,6 +70,22 @@ def test_the_same_few_are_used_by_one_after_another() -> None:
     assert len({address_of(block) for block in again} & addresses) >= 40 - LOOKED_AT
 
 
+def test_a_larger_block_that_is_free_is_taken_rather_than_a_new_one() -> None:
+    pool = BufferPool(larger=4)
+    taken = [pool.take(n * SIZE) for n in (1, 3, 5)]
+    addresses = [address_of(block) for block in taken]
+    first = pool.take(2 * SIZE)
+    assert address_of(first) not in addresses
+    taken.clear()
+    # The smallest that will do, and none of more than four times the size.
+    second = pool.take(2 * SIZE)
+    assert address_of(second) == addresses[1]
+    third = pool.take(2 * SIZE)
+    assert address_of(third) == addresses[2]
+    del first, second, third
+    assert address_of(pool.take(SIZE // 8)) not in addresses
+
+
 def test_the_bound_holds_and_more_is_still_served() -> None:
     pool = BufferPool(limit_bytes=2 * SIZE)
     taken = [pool.take(SIZE) for _ in range(10)]

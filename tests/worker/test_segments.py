@@ -244,3 +244,16 @@ def test_the_pool_ignores_what_it_does_not_know() -> None:
     assert pool.has_free(5000)
     assert not pool.is_waiting
     assert pool.take(6000) is segment
+
+
+def test_a_larger_segment_that_is_free_is_taken_rather_than_a_new_one() -> None:
+    pool = SegmentPool()
+    segments = [pool.take(size) for size in (40_000, 160_000, 640_000)]
+    for segment in segments:
+        segment.close_descriptor()
+    pool.release([segment.number for segment in segments])
+    # The smallest that will do, and none of more than four times the size.
+    assert pool.take(50_000) is segments[1]
+    assert pool.take(40_000) is segments[0]
+    assert not pool.has_free(100_000)
+    assert pool.take(200_000) is segments[2]

@@ -7,7 +7,7 @@ used by exactly one thread of its own. Neither touches the event loop or any sta
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -81,11 +81,14 @@ class Instance(ABC):
         takes_packed: large tensors of BYTES may be ``PackedStrings``, which it does not look into.
         device: where ``execute_on_device`` runs; None for an instance without it.
         cuts_rows: its tensors on the device can be cut into rows, and ``join`` puts them together.
+        output_memory: a function that returns memory for an output of so many bytes, or None where there is none. Set
+            by whoever has memory from which outputs are sent without a copy; an instance need not use it.
     """
 
     takes_packed: ClassVar[bool] = False
     device: Device | None = None
     cuts_rows: ClassVar[bool] = False
+    output_memory: Callable[[int], np.ndarray[Any, Any] | None] | None = None
 
     @abstractmethod
     def execute(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:

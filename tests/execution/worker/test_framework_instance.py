@@ -209,6 +209,10 @@ def test_every_instance_has_a_process_of_its_own(repository: Path) -> None:
     async def test(manager: ModelManager) -> None:
         model = loaded(manager)
         assert len({process_of(model, n).pid for n in range(3)}) == len(children()) == 3
+        # Whoever lists processes sees which is which.
+        names = [process_of(model, n).cmdline()[-1] for n in range(3)]
+        # The first one has completed the configuration of the version.
+        assert names == ["m_1", "m_0_1", "m_0_2"]
 
     play(repository, test)
 

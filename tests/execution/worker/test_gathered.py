@@ -13,10 +13,13 @@ import pytest
 
 from naiad.backends.out_of_process.batch_codec import BatchResponseWriter, read_whole
 from naiad.backends.out_of_process.input_memory import InputMemory
+from naiad.errors import BackendError
+from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.ragged import JoinedInput
 from naiad.execution.worker.codec.client_memory import OutgoingFrame
 from naiad.execution.worker.codec.gathered import write_gathered
 from naiad.execution.worker.codec.writer import BatchWriter
+from naiad.request import InferRequest, RequestOptions
 from naiad.worker.ipc import frames as p
 from naiad.worker.ipc.arena import Arena
 from naiad.worker.ipc.frame_body import locate
@@ -120,6 +123,70 @@ def test_other_inputs_arrive_in_one_piece(arena: Arena, case: str) -> None:
     wanted = rows(2, 100) if case == "one is small" else whole
     assert np.array_equal(process.read(sent(arena, parts)), wanted)
     assert process.joined == []
+
+
+@pytest.fixture
+def writer() -> Iterator[tuple[BatchResponseWriter, socket.socket]]:
+    """The writer of a process, and the server's end of its connection."""
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(10)
+    yield BatchResponseWriter(ours, lambda: None), theirs
+    for end in (ours, theirs):
+        end.close()
+
+
+def batch_with(error: BackendError | None = None, **results: Array) -> Batch:
+    batch = Batch([InferRequest(RequestOptions(("y",), 1), {})])
+    batch.results, batch.error = results, error
+    return batch
+
+
+def kinds(data: bytes) -> dict[int, bytes]:
+    """The payloads of frames by their kinds."""
+    found = {}
+    while data:
+        kind, size, _ = p.FRAME.unpack_from(data)
+        found[kind], data = data[p.FRAME.size : p.FRAME.size + size], data[p.FRAME.size + size :]
+    return found
+
+
+def test_an_output_in_reserved_memory_is_not_copied(writer: tuple[BatchResponseWriter, socket.socket]) -> None:
+    out, theirs = writer
+    size = 4 * VALUES
+    memory = out.reserve(size)
+    assert memory is not None
+    y = memory.view(np.float32).reshape(1, VALUES)
+    y[:] = rows(1)
+    out.send_results(1, batch_with(y=y), MODEL)
+    # The segment comes by itself, with the first byte of its frame.
+    _, descriptors, _, _ = socket.recv_fds(theirs, p.FRAME.size + 8, 8)
+    (mapped,) = [mapped_alone(descriptor, size) for descriptor in descriptors]
+    data = theirs.recv(1 << 16)
+    assert np.array_equal(mapped.view(np.float32), rows(1)[0])
+    number, _, offset, nbytes = p.PLACE.unpack_from(kinds(data)[p.RESPONSES], p.COUNT.size + p.RESPONSE_HEAD.size)
+    assert (number, offset, nbytes) == (1, 0, size)
+    # No second segment while the first is not released.
+    assert out.pool.is_waiting
+    out.pool.release([1])
+    assert out.pool.has_free(size)
+
+
+@pytest.mark.parametrize("case", ["error", "elsewhere"])
+def test_reserved_memory_without_an_output_is_free_again(
+    writer: tuple[BatchResponseWriter, socket.socket], case: str
+) -> None:
+    out, _ = writer
+    assert out.reserve(100) is None
+    for number in range(3):
+        assert out.reserve(4 * VALUES) is not None
+        if case == "error":
+            out.send_results(number, batch_with(BackendError("no")), MODEL)
+        else:
+            out.send_results(number, batch_with(y=rows(1)), MODEL)
+            # As the server does with what it was sent; other numbers are ignored.
+            out.pool.release([1] if number % 2 else [2])
+        assert out.pool.has_free(4 * VALUES)
+        assert not out.pool.is_waiting
 
 
 def test_parts_are_released_with_the_next_frame() -> None:

@@ -20,6 +20,7 @@ from naiad.backends.onnx.accelerators import (
     read_accelerations,
     with_defaults,
 )
+from naiad.backends.onnx.bound_outputs import BoundOutputs
 from naiad.backends.onnx.device_instance import DeviceOnnxInstance
 from naiad.backends.onnx.instance import AdaptingInstance, BFloat16Instance, OnnxInstance, supports_bfloat16
 from naiad.backends.onnx.operators import runs_by_shape
@@ -136,9 +137,11 @@ class OnnxRuntimeBackend(Backend):
         bfloat16 = _named(tensors, "BF16")
         # Most models are numeric: their instance looks at no tensor.
         if not (strings or bfloat16 or self._scalars):
-            if place.gpu is None:
-                return OnnxInstance(session, options)
             dtypes = {name: tensor.dtype.numpy for name, tensor in spec.outputs.items()}
+            if place.gpu is None:
+                # What an accelerator does with memory that is not its own is not known.
+                bound = None if self._settings[place].accelerations else BoundOutputs(session, dtypes)
+                return OnnxInstance(session, options, bound)
             return DeviceOnnxInstance(session, options, Device(CUDA, place.gpu), dtypes)
         adapting = AdaptingInstance(session, options, strings, self._scalars)
         return BFloat16Instance(session, options, bfloat16, adapting) if bfloat16 else adapting

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from naiad.backend_api.backend import Arrays, Instance
+from naiad.backends.onnx.bound_outputs import BoundOutputs
 from naiad.backends.shared.bytes_io import decode_strings, encode_strings
 from naiad.errors import BackendError
 from naiad.tensor.dtypes import BF16
@@ -21,23 +22,47 @@ _ONNX_BFLOAT16 = 16
 
 
 class OnnxInstance(Instance):
-    """Numeric tensors: they go in as they are and come out as arrays that own their memory."""
+    """Numeric tensors: they go in as they are and come out as arrays that own their memory, or lie in
+    ``output_memory``.
 
-    def __init__(self, session: Any, options: Any) -> None:
+    Args:
+        bound: binds outputs to that memory; None if they are not to be bound.
+    """
+
+    def __init__(self, session: Any, options: Any, bound: BoundOutputs | None = None) -> None:
         self._run = session.run
         self._options = options
+        self._bound_outputs = bound
 
     def execute(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:
         """The wanted outputs; ``BackendError`` with ONNX Runtime's text when the run fails."""
-        try:
-            return dict(zip(outputs, self._run(outputs, inputs, self._options), strict=True))
-        except Exception as error:
-            raise failure(error) from error
+        if self._bound_outputs is not None and self.output_memory is not None:
+            arrays = self._bound_outputs.memory(inputs, outputs, self.output_memory)
+            if arrays is not None:
+                return self._run_bound(self._bound_outputs, inputs, arrays)
+        return self._run_plainly(inputs, outputs)
 
     def close(self) -> None:
         """Release the session."""
         # The bound method refers to the session.
         del self._run
+        self._bound_outputs = None
+
+    def _run_bound(self, bound: BoundOutputs, inputs: Arrays, arrays: Arrays) -> Arrays:
+        try:
+            bound.run(inputs, arrays, self._options)
+        except Exception:
+            # It says why it fails, unless an output only is not what the graph promises.
+            results = self._run_plainly(inputs, list(arrays))
+            bound.is_used = False
+            return results
+        return arrays
+
+    def _run_plainly(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:
+        try:
+            return dict(zip(outputs, self._run(outputs, inputs, self._options), strict=True))
+        except Exception as error:
+            raise failure(error) from error
 
 
 class AdaptingInstance(OnnxInstance):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,8 +17,18 @@ from naiad.request import Array, InferRequest, RequestOptions
 from naiad.tensor.bytes_codec import decode_bytes, encode_bytes
 from naiad.tensor.dtypes import DataType
 from naiad.worker.ipc.frame_body import FrameBody, aligned, places_struct
-from naiad.worker.ipc.frames import COUNT, FLAG_ERROR, FLAG_FINAL, IN_PARTS, REQUEST, RESPONSE_HEAD, RESPONSES
+from naiad.worker.ipc.frames import (
+    COUNT,
+    FLAG_ERROR,
+    FLAG_FINAL,
+    IN_PARTS,
+    REQUEST,
+    RESPONSE_HEAD,
+    RESPONSES,
+    SEGMENT_BYTES,
+)
 from naiad.worker.ipc.schemas import Schema, Schemas
+from naiad.worker.ipc.segments import Segment
 from naiad.worker.ipc.types import Locate, Place
 from naiad.worker.runtime.writer import FrameWriter
 
@@ -68,6 +79,26 @@ def _array(place: Place, dtype: DataType, shape: tuple[int, ...], what: str) -> 
 class BatchResponseWriter(FrameWriter):
     """A frame writer with the responses of whole batches."""
 
+    def __init__(self, connection: socket.socket, look: Callable[[], object]) -> None:
+        super().__init__(connection, look)
+        # Of the batch that runs, by their addresses.
+        self._reserved: dict[int, Segment] = {}
+
+    def reserve(self, size: int) -> Array | None:
+        """Memory for an output of ``size`` bytes of the batch that runs, from which it is sent without a copy.
+
+        None for a small output, which travels in the frame, and where the system has no memory to share.
+        """
+        if size < SEGMENT_BYTES:
+            return None
+        with self._lock:
+            segment = self._segment(size)
+        if segment is None:
+            return None
+        memory = segment.bytes[:size]
+        self._reserved[address_of(memory)] = segment
+        return memory
+
     def drop(self, references: list[Any]) -> None:
         """Drop references to the server's memory, which is released with the next frame and not for each by itself."""
         with self._lock:
@@ -80,6 +111,7 @@ class BatchResponseWriter(FrameWriter):
         """
         with self._lock:
             frame = self._failure(number, batch.error) if batch.error else self._results_if_fit(number, batch, spec)
+            self._return_reserved()
             batch.requests = []
             batch.results = {}
             # Its traceback refers to the inputs, and back to the batch.
@@ -111,8 +143,18 @@ class BatchResponseWriter(FrameWriter):
             schema = self._new_schema(key, lambda: {"outputs": outputs, "parameters": {}})
         body = FrameBody(self._segment, COUNT.pack(1, 0), RESPONSE_HEAD.pack(number, schema, FLAG_FINAL, 0, 0))
         for data, size in payloads:
-            body.add(data, size)
+            segment = self._reserved.pop(address_of(data), None) if size >= SEGMENT_BYTES else None
+            if segment is None:
+                body.add(data, size)
+            else:
+                body.add_lent(segment.number, 0, size)
         return body.frame(RESPONSES, number)
+
+    def _return_reserved(self) -> None:
+        """Return the memory to the pool in which no output is sent."""
+        if self._reserved:
+            self.pool.release([segment.number for segment in self._reserved.values()])
+            self._reserved.clear()
 
     def _failure(self, number: int, error: NaiadError) -> bytes:
         # Bytes that are not UTF-8 show up in texts as halves of characters, which the server does not read.
@@ -120,6 +162,11 @@ class BatchResponseWriter(FrameWriter):
         text = said.encode("utf-8", "replace")
         head = RESPONSE_HEAD.pack(number, 0, FLAG_FINAL | FLAG_ERROR, len(text), 0)
         return FrameBody(self._segment, COUNT.pack(1, 0), head, text).frame(RESPONSES, number)
+
+
+def address_of(data: Any) -> int:
+    """Where an array lies in memory; 0 for anything else."""
+    return int(data.__array_interface__["data"][0]) if isinstance(data, np.ndarray) else 0
 
 
 def _payload(array: Array, dtype: DataType) -> tuple[Any, int]:

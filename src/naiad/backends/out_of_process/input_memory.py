@@ -14,11 +14,15 @@ POOL_BYTES = 1 << 30
 """The most bytes that are kept for a few seconds: a batch of images has hundreds of megabytes."""
 
 
+LARGER = 4
+"""How many times larger than needed a block may be: batches differ in how many requests they have."""
+
+
 class InputMemory:
     """Memory that one thread takes and any thread trims."""
 
     def __init__(self) -> None:
-        self._pool = LockedPool(POOL_BYTES)
+        self._pool = LockedPool(POOL_BYTES, LARGER)
 
     def joined(self, parts: Sequence[Place], size: int) -> Place:
         """Where parts of ``size`` bytes together lie one behind the other."""

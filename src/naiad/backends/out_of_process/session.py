@@ -154,6 +154,7 @@ class FrameworkSession:
         if command.group is not None:
             self._name, self._spec = command.name, command.spec
             self._instance = self._cached.instance(command, command.group)
+            self._instance.output_memory = self._out.reserve
         return READY, {
             "is_ready": False,
             "pid": os.getpid(),

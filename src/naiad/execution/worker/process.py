@@ -116,9 +116,9 @@ class WorkerProcess:
             raise _cannot_start(name, spec, error) from error
         try:
             # Unbuffered (``-u``), so that the last lines before a crash reach the log. One pipe for both streams keeps
-            # their order.
+            # their order. The name is for whoever lists processes: a worker does not read it.
             self.process: Running = GroupedProcess(
-                [str(spec.python), "-u", str(spec.program or MAIN), str(theirs.fileno())],
+                [str(spec.python), "-u", str(spec.program or MAIN), str(theirs.fileno()), name],
                 pass_fds=[theirs.fileno()],
                 stdout=write_end,
                 stderr=write_end,

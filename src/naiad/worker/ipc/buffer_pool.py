@@ -51,13 +51,20 @@ class BufferPool:
     Args:
         allocate: returns a new block of that size in bytes; None where it has no room, and the block is taken from the
             process's own memory.
+        larger: how many times larger than needed a free block may be that is taken rather than a new one.
 
     Attributes:
         pooled_bytes: bytes of the blocks in the pool, whether in use or free.
     """
 
-    def __init__(self, limit_bytes: int = POOL_BYTES, allocate: Callable[[int], Array | None] | None = None) -> None:
+    def __init__(
+        self,
+        limit_bytes: int = POOL_BYTES,
+        allocate: Callable[[int], Array | None] | None = None,
+        larger: int = 1,
+    ) -> None:
         self._limit = limit_bytes
+        self._larger = larger
         self._allocate = allocate or _own_memory
         self._classes: dict[int, _SizeClass] = {}
         self.pooled_bytes = 0
@@ -88,6 +95,8 @@ class BufferPool:
             return taken[-1]
         if not free:
             self._collect(found, LOOKED_AT)
+        if not free and self._larger > 1 and (found := self._with_larger(capacity) or found):
+            taken, free = found.taken, found.free
         if free:
             block = free.pop()
             found.spare = min(found.spare, len(free))
@@ -99,6 +108,16 @@ class BufferPool:
             self.pooled_bytes += capacity
         taken.append(block)
         return block
+
+    def _with_larger(self, capacity: int) -> _SizeClass | None:
+        """The smallest class above ``capacity`` that has a free block and is not too large."""
+        for size in sorted(self._classes):
+            if capacity < size <= self._larger * capacity:
+                found = self._classes[size]
+                self._collect(found, LOOKED_AT)
+                if found.free:
+                    return found
+        return None
 
     def _collect(self, found: _SizeClass, most: int) -> None:
         """Look for blocks that have come free among the first ``most`` that were taken."""
@@ -130,9 +149,9 @@ class BufferPool:
 class LockedPool:
     """A pool from which one thread takes blocks while another one trims it, now and then."""
 
-    def __init__(self, limit_bytes: int = POOL_BYTES) -> None:
+    def __init__(self, limit_bytes: int = POOL_BYTES, larger: int = 1) -> None:
         self._lock = threading.Lock()
-        self._pool = BufferPool(limit_bytes)
+        self._pool = BufferPool(limit_bytes, larger=larger)
         self._trimmed_s = monotonic()
 
     def take(self, size: int) -> Array:

@@ -23,6 +23,9 @@ from .types import Array
 
 KEEP_FREE_S = 2.0
 """How long a free segment stays in the pool. Tensors of one size come in quick succession or not at all."""
+LARGER = 4
+"""How many times larger than needed a free segment may be that is taken rather than a new one, whose pages are fresh:
+batches differ in how many requests they have."""
 
 
 class ServerSegments:
@@ -152,7 +155,7 @@ class SegmentPool:
         """
         self.collect()
         capacity = size_class(size)
-        free = self._free.get(capacity)
+        free = self._fitting(capacity)
         # The one that came free last: those before it age until they are trimmed.
         segment = free.pop() if free else self._new(capacity)
         self._busy[segment.number] = segment
@@ -161,7 +164,15 @@ class SegmentPool:
     def has_free(self, size: int) -> bool:
         """Whether ``take`` would return an existing segment."""
         self.collect()
-        return bool(self._free.get(size_class(size)))
+        return bool(self._fitting(size_class(size)))
+
+    def _fitting(self, capacity: int) -> list[Segment] | None:
+        """The free segments of the smallest size that will do, if there are any."""
+        free = self._free.get(capacity)
+        if free:
+            return free
+        larger = [size for size, found in self._free.items() if found and capacity < size <= LARGER * capacity]
+        return self._free[min(larger)] if larger else None
 
     @property
     def is_waiting(self) -> bool:
