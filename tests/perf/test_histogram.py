@@ -53,6 +53,25 @@ def test_parts_merge_to_the_whole() -> None:
     assert merged.deviation == pytest.approx(whole.deviation)
 
 
+def test_durations_one_by_one_are_counted_as_all_at_once() -> None:
+    durations = np.random.default_rng(7).lognormal(12, 3, 3_000).astype(np.int64)
+    durations[:3] = -5, 0, 2**50
+    whole, single = counted(durations), DurationHistogram()
+    for duration in durations.tolist():
+        single.add(duration)
+    assert list(single.buckets()) == list(whole.buckets())
+    assert (single.count, single.total, single.least, single.greatest) == (3_000, whole.total, 0, 2**50)
+    assert single.deviation == pytest.approx(whole.deviation)
+
+
+def test_a_count_grows_beyond_four_bytes() -> None:
+    state = counted(np.array([5])).state()
+    histogram = DurationHistogram.from_state({**state, "count": 2**31 - 1, "buckets": [[5, 2**31 - 1]]})
+    for _ in range(2):
+        histogram.add(5)
+    assert list(histogram.buckets()) == [(5, 1, 2**31 + 1)]
+
+
 def test_nothing_counted_gives_zeros() -> None:
     histogram = counted(np.empty(0, np.int64))
     assert (histogram.count, histogram.mean, histogram.deviation, histogram.percentile(50)) == (0, 0, 0, 0)
