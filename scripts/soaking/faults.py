@@ -38,7 +38,7 @@ clock = time.monotonic_ns
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A worker that was killed, when, and when the server was ready again; ``name`` is what the worker calls itself."""
+    """A worker that was killed, when, and when the server was ready again; ``name`` is that of the worker."""
 
     killed_ns: int
     back_ns: int

@@ -44,9 +44,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.log and (work / "server.log").exists():
                 keep_log(settings, options.log)
     figures = list(outcome.figures(found.record, found.faults, found.samples, found.left, settings.seconds))
-    print("\n".join((report.table([Result("soak", "measured", tuple(figures))]), *lines(found, settings), *left_out)))
+    each_minute = list(minutes.minutes(found.record, found.faults, found.samples, int(settings.seconds // 60)))
+    print(
+        "\n".join(
+            (
+                report.table([Result("soak", "measured", tuple(figures))]),
+                *lines(found, settings, each_minute),
+                *left_out,
+            )
+        )
+    )
     if options.json:
-        options.json.write_text(json.dumps(document(options, settings, found, figures), indent=2) + "\n")
+        options.json.write_text(json.dumps(document(options, found, figures, each_minute), indent=2) + "\n")
     return 1 if any(figure.verdict == "missed" for figure in figures) else 0
 
 
@@ -74,7 +83,7 @@ def chosen(patterns: str, work: Path) -> tuple[list[Target], list[str]]:
     return select(every, names)
 
 
-def lines(found: Outcome, settings: Settings) -> list[str]:
+def lines(found: Outcome, settings: Settings, each_minute: Sequence[minutes.Minute]) -> list[str]:
     """What the table has no room for: models, and failures by cause."""
     unexplained = outcome.unexplained(found.record, found.faults)
     explained = [failure for failure in found.record.failures if failure not in unexplained]
@@ -82,20 +91,15 @@ def lines(found: Outcome, settings: Settings) -> list[str]:
         "",
         *outcome.target_lines(found.record, settings.seconds),
         "",
-        *minutes.lines(minutes_of(found, settings)),
+        *minutes.lines(each_minute),
         "",
         *(f"error: {line}" for line in outcome.cause_lines(unexplained)),
         *(f"of a killed worker: {line}" for line in outcome.cause_lines(explained)),
     ]
 
 
-def minutes_of(found: Outcome, settings: Settings) -> list[minutes.Minute]:
-    """The whole minutes of a run."""
-    return list(minutes.minutes(found.record, found.faults, found.samples, int(settings.seconds // 60)))
-
-
 def document(
-    options: argparse.Namespace, settings: Settings, found: Outcome, figures: Sequence[Figure]
+    options: argparse.Namespace, found: Outcome, figures: Sequence[Figure], each_minute: Sequence[minutes.Minute]
 ) -> dict[str, object]:
     """Everything for machines."""
     return {
@@ -106,7 +110,7 @@ def document(
         "figures": [asdict(figure) | {"verdict": figure.verdict} for figure in figures],
         "measured_rates": found.rates,
         "failures": [asdict(failure) for failure in found.record.failures],
-        "each_minute": [asdict(minute) for minute in minutes_of(found, settings)],
+        "each_minute": [asdict(minute) for minute in each_minute],
         "samples": [asdict(sample) for sample in found.samples],
     }
 

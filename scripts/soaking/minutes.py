@@ -35,12 +35,12 @@ class Minute:
 
 def minutes(record: Record, faults: Faults, samples: Sequence[Sample], count: int) -> Iterator[Minute]:
     """The first so many minutes of a run."""
-    began_s = record.began_ns / NS_PER_S
+    began_s, happened = record.began_ns / NS_PER_S, _events(faults)
     for number in range(count):
         within = [s for s in samples if number * S_PER_MINUTE <= s.at_s - began_s < (number + 1) * S_PER_MINUTE]
         latencies = record.by_minute[number]
-        p50_ms, p99_ms = (latencies.percentile(percent) / 1e6 if latencies.count else 0.0 for percent in (50, 99))
-        events = tuple(text for at_ns, text in _events(faults) if (at_ns - record.began_ns) // NS_PER_MINUTE == number)
+        p50_ms, p99_ms = (latencies.percentile(percent) / 1e6 for percent in (50, 99))
+        events = tuple(text for at_ns, text in happened if (at_ns - record.began_ns) // NS_PER_MINUTE == number)
         yield Minute(latencies.count / S_PER_MINUTE, p50_ms, p99_ms, *_cores(within), events)
 
 

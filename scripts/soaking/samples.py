@@ -67,7 +67,9 @@ def sample(pid: int) -> Sample:
 
 def _busy_s() -> float:
     times = psutil.cpu_times()
-    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
+    # The time of guests is in that of users as well.
+    idle_s = sum(getattr(times, name, 0.0) for name in ("idle", "iowait", "guest", "guest_nice"))
+    return float(sum(times) - idle_s)
 
 
 async def watch(pid: int, seconds: float, samples: list[Sample]) -> None:

@@ -37,8 +37,7 @@ class DurationHistogram:
     def add(self, duration_ns: int) -> None:
         """Count one duration."""
         duration = max(duration_ns, 0)
-        shift = max(duration.bit_length() - 1 - _PRECISION_BITS, 0)
-        index = (shift << _PRECISION_BITS) + (duration >> shift)
+        index = _index(duration)
         # Of the same type: the array would be converted.
         at = int(self._indices.searchsorted(np.int32(index)))
         # In place, as nearly always once there are some: merging arrays takes a hundred times as long.
@@ -136,8 +135,7 @@ class DurationHistogram:
         indices: list[int] = []
         counts: list[int] = []
         for low, count in sorted(state["buckets"]):
-            shift = max(int(low).bit_length() - 1 - _PRECISION_BITS, 0)
-            indices.append((shift << _PRECISION_BITS) + (int(low) >> shift))
+            indices.append(_index(int(low)))
             counts.append(int(count))
         made._add_buckets(np.array(indices, np.int32), np.array(counts, np.int64))
         made.count, made.total = int(state["count"]), int(state["total_ns"])
@@ -152,6 +150,12 @@ class DurationHistogram:
         """Least duration in ns, width in ns and count of each bucket that is not empty, in ascending order."""
         for index, count in zip(self._indices.tolist(), self._counts.tolist(), strict=True):
             yield *_bounds(index), count
+
+
+def _index(duration_ns: int) -> int:
+    """The bucket of a duration; ``add_all`` has the same for arrays."""
+    shift = max(duration_ns.bit_length() - 1 - _PRECISION_BITS, 0)
+    return (shift << _PRECISION_BITS) + (duration_ns >> shift)
 
 
 def _bounds(index: int) -> tuple[int, int]:

@@ -106,7 +106,7 @@ def test_a_run_that_fails_says_why_and_the_next_is_bound(tmp_path: Path) -> None
     instance = instance_of(save(tmp_path / "m.onnx", nodes, ("N", "V")), memory)
     with pytest.raises(BackendError, match="MatMul"):
         instance.execute({"X": row()}, ["Y"])
-    x = np.eye(256, dtype=np.float32)
+    x = np.eye(512, dtype=np.float32)
     found = instance.execute({"X": x}, ["Y"])["Y"]
     assert np.array_equal(found, x)
     assert is_in(memory, found)

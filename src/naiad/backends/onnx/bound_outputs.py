@@ -15,8 +15,8 @@ Array = np.ndarray[Any, Any]
 Allocate = Callable[[int], Array | None]
 """Returns memory of so many bytes; None where there is none."""
 
-LARGE_BYTES: Final = 1 << 18
-"""Of the outputs of a run together: for smaller ones a binding costs as much as the copy that it saves."""
+LARGE_BYTES: Final = 1 << 19
+"""Of the outputs of a run together: for half of it a binding costs more than the copy that it saves."""
 
 
 class BoundOutputs:
@@ -58,7 +58,7 @@ class BoundOutputs:
         """
         binding = self._session.io_binding()
         for name, array in inputs.items():
-            binding.bind_cpu_input(name, np.ascontiguousarray(array))
+            binding.bind_cpu_input(name, np.asarray(array, order="C"))
         for name, array in arrays.items():
             binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
         self._session.run_with_iobinding(binding, options)

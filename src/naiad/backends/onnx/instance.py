@@ -36,7 +36,7 @@ class OnnxInstance(Instance):
 
     def execute(self, inputs: Arrays, outputs: Sequence[str]) -> Arrays:
         """The wanted outputs; ``BackendError`` with ONNX Runtime's text when the run fails."""
-        if self._bound_outputs is not None and self.output_memory is not None:
+        if self.output_memory is not None and self._bound_outputs is not None:
             arrays = self._bound_outputs.memory(inputs, outputs, self.output_memory)
             if arrays is not None:
                 return self._run_bound(self._bound_outputs, inputs, arrays)

@@ -96,7 +96,7 @@ class BatchResponseWriter(FrameWriter):
         if segment is None:
             return None
         memory = segment.bytes[:size]
-        self._reserved[address_of(memory)] = segment
+        self._reserved[_address(memory)] = segment
         return memory
 
     def drop(self, references: list[Any]) -> None:
@@ -143,7 +143,7 @@ class BatchResponseWriter(FrameWriter):
             schema = self._new_schema(key, lambda: {"outputs": outputs, "parameters": {}})
         body = FrameBody(self._segment, COUNT.pack(1, 0), RESPONSE_HEAD.pack(number, schema, FLAG_FINAL, 0, 0))
         for data, size in payloads:
-            segment = self._reserved.pop(address_of(data), None) if size >= SEGMENT_BYTES else None
+            segment = self._reserved.pop(_address(data), None) if size >= SEGMENT_BYTES else None
             if segment is None:
                 body.add(data, size)
             else:
@@ -151,7 +151,7 @@ class BatchResponseWriter(FrameWriter):
         return body.frame(RESPONSES, number)
 
     def _return_reserved(self) -> None:
-        """Return the memory to the pool in which no output is sent."""
+        """Return the segments to the pool that hold no output that is sent."""
         if self._reserved:
             self.pool.release([segment.number for segment in self._reserved.values()])
             self._reserved.clear()
@@ -164,7 +164,7 @@ class BatchResponseWriter(FrameWriter):
         return FrameBody(self._segment, COUNT.pack(1, 0), head, text).frame(RESPONSES, number)
 
 
-def address_of(data: Any) -> int:
+def _address(data: Any) -> int:
     """Where an array lies in memory; 0 for anything else."""
     return int(data.__array_interface__["data"][0]) if isinstance(data, np.ndarray) else 0
 

@@ -8,14 +8,11 @@ import numpy as np
 
 from naiad.worker.ipc.buffer_pool import LockedPool
 from naiad.worker.ipc.frame_body import join_into
+from naiad.worker.ipc.segments import LARGER
 from naiad.worker.ipc.types import Place
 
 POOL_BYTES = 1 << 30
 """The most bytes that are kept for a few seconds: a batch of images has hundreds of megabytes."""
-
-
-LARGER = 4
-"""How many times larger than needed a block may be: batches differ in how many requests they have."""
 
 
 class InputMemory:

@@ -95,7 +95,8 @@ class BufferPool:
             return taken[-1]
         if not free:
             self._collect(found, LOOKED_AT)
-        if not free and self._larger > 1 and (found := self._with_larger(capacity) or found):
+        if not free and self._larger > 1:
+            found = self._with_larger(capacity) or found
             taken, free = found.taken, found.free
         if free:
             block = free.pop()

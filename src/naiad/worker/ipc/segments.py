@@ -24,7 +24,7 @@ from .types import Array
 KEEP_FREE_S = 2.0
 """How long a free segment stays in the pool. Tensors of one size come in quick succession or not at all."""
 LARGER = 4
-"""How many times larger than needed a free segment may be that is taken rather than a new one, whose pages are fresh:
+"""How many times larger than needed free memory may be that is taken rather than new memory, whose pages are fresh:
 batches differ in how many requests they have."""
 
 
