@@ -15,8 +15,8 @@ Array = np.ndarray[Any, Any]
 Allocate = Callable[[int], Array | None]
 """Returns memory of so many bytes; None where there is none."""
 
-LARGE_BYTES: Final = 1 << 19
-"""Of the outputs of a run together: for half of it a binding costs more than the copy that it saves."""
+LARGE_BYTES: Final = 1 << 20
+"""Of the outputs of a run together: for 600 KB a binding gains nothing that could be measured, for 10 MB a tenth."""
 
 
 class BoundOutputs:
