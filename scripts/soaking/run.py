@@ -28,6 +28,8 @@ START_S = 600.0
 MEASURE_S, QUICK_MEASURE_S = 20.0, 4.0
 QUICK_BELOW_S = 300.0
 SETTLE_S = 10.0
+KEPT_S = 8.0
+"""Blocks of memory are kept for up to six seconds, and the thread that releases memory waits one second for more."""
 LOOK_S = 0.2
 SHARED_MEMORY = Path("/dev/shm")
 IN_FLIGHT = ("naiad_requests_in_flight ", "naiad_request_bytes_in_flight ")
@@ -121,7 +123,11 @@ def _check_measured(record: Record, targets: Sequence[Target]) -> None:
 
 
 async def _quiet(pid: int) -> Sample:
-    """The server without load, once two looks a while apart find the same descriptors and threads."""
+    """The server without load, once two looks a while apart find the same descriptors and threads.
+
+    The first of them comes when it has let go of what it keeps for a while, in the thread that does so.
+    """
+    await asyncio.sleep(KEPT_S)
     end_s = time.monotonic() + SETTLE_S
     last = sample(pid)
     while True:
