@@ -16,10 +16,12 @@ import pytest
 
 from naiad.errors import BackendError, NaiadError, UnavailableError
 from naiad.execution.model.loaded_model import LoadedModel
+from naiad.execution.worker.channel import WorkerChannel
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.state.states import ModelState
 from naiad.testing import wait_until
+from naiad.worker.ipc.frames import EXECUTE, FRAME, RELEASE
 from support import event_loops
 from support.child_processes import children
 from support.config_texts import parameter
@@ -175,6 +177,37 @@ def test_large_tensors_and_many_shapes(repository: Path, way: str) -> None:
                 assert np.array_equal((await caller.outputs())["y"], [(row + n) * 2])
 
     play(repository, test)
+
+
+def test_what_releases_outputs_goes_with_the_next_batch(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_rowdy(repository, "process")
+    sent: list[list[int]] = []
+    send = WorkerChannel.send
+
+    def noted(channel: WorkerChannel, data: bytes, descriptor: int = -1) -> None:
+        sent.append(frame_kinds(data))
+        send(channel, data, descriptor)
+
+    async def test(manager: ModelManager) -> None:
+        model = loaded(manager)
+        monkeypatch.setattr(WorkerChannel, "send", noted)
+        for n in range(4):
+            assert (await ask(model, n, *range(60_000)))[-1] == 2 * 59_999
+
+    play(repository, test)
+    batches = [kinds for kinds in sent if EXECUTE in kinds]
+    assert len(batches) == 4
+    assert all(kinds[0] == RELEASE for kinds in batches[1:])
+
+
+def frame_kinds(data: bytes) -> list[int]:
+    """The kinds of the frames that were sent in one piece."""
+    found, at = [], 0
+    while at < len(data):
+        kind, size, _ = FRAME.unpack_from(data, at)
+        found.append(kind)
+        at += FRAME.size + size
+    return found
 
 
 @pytest.mark.slow

@@ -189,13 +189,30 @@ def test_reserved_memory_without_an_output_is_free_again(
         assert not out.pool.is_waiting
 
 
-def test_parts_are_released_with_the_next_frame() -> None:
-    ours, theirs = socket.socketpair()
-    writer = BatchResponseWriter(ours, lambda: None)
+def lent(writer: BatchResponseWriter, count: int) -> list[Array]:
+    """Tensors of 100 bytes in the memory of the server."""
     descriptor = os.memfd_create("test")
     os.ftruncate(descriptor, 1 << 16)
     writer.inputs.add_arena(1, mapped_alone(descriptor, 1 << 16))
-    parts = [writer.inputs.open(p.LENT + n, 1 << p.ARENA_SHIFT | n, 100) for n in (0, 1)]
+    return [writer.inputs.open(p.LENT + n, 1 << p.ARENA_SHIFT | 128 * n, 100) for n in range(count)]
+
+
+def test_inputs_are_released_in_one_piece_with_the_response(writer: tuple[BatchResponseWriter, socket.socket]) -> None:
+    out, theirs = writer
+    batch = Batch([InferRequest(RequestOptions(("y",), 1), {"x": lent(out, 1)[0].view(np.float32).reshape(1, 25)})])
+    batch.results = {"y": rows(1, 25)}
+    out.send_results(1, batch, MODEL)
+    theirs.settimeout(10)
+    data = theirs.recv(1 << 16)
+    # In that order, which two writes would not have.
+    assert list(kinds(data)) == [p.SCHEMA, p.RELEASE, p.RESPONSES]
+    assert p.NUMBERS.unpack(kinds(data)[p.RELEASE]) == (p.LENT,)
+
+
+def test_parts_are_released_with_the_next_frame() -> None:
+    ours, theirs = socket.socketpair()
+    writer = BatchResponseWriter(ours, lambda: None)
+    parts = lent(writer, 2)
     writer.drop(parts)
     theirs.setblocking(False)
     with pytest.raises(BlockingIOError):

@@ -112,7 +112,7 @@ class BatchResponseWriter(FrameWriter):
         with self._lock:
             frame = self._failure(number, batch.error) if batch.error else self._results_if_fit(number, batch, spec)
             self._return_reserved()
-            batch.requests = []
+            batch.take_requests()
             batch.results = {}
             # Its traceback refers to the inputs, and back to the batch.
             batch.error = None

@@ -113,7 +113,7 @@ class FrameworkInstance(ProcessInstance):
                 return self._run_singly(batch)
             return self._refuse(batch, error)
         register(number, batch)
-        self._session.release_segments()
+        self._session.release_ahead(frames)
         self._send_all(frames)
         batch.input_ns = monotonic_ns()
         return None

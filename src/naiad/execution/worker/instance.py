@@ -305,7 +305,7 @@ class ProcessInstance(ModelInstance):
             return self._refuse(batch, error)
         self._requests.begin(number, number + 1, batch)
         # Ahead of the batch: the worker can use these segments for its responses.
-        self._session.release_segments()
+        self._session.release_ahead(frames)
         for data, descriptor in frames:
             self._send(data, descriptor)
         batch.input_ns = monotonic_ns()

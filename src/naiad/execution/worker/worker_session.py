@@ -14,7 +14,7 @@ import orjson
 from naiad.config.spec import ModelSpec
 from naiad.execution.model_directory import ModelDirectory
 from naiad.execution.worker.bls import BlsCalls
-from naiad.execution.worker.channel import WorkerChannel
+from naiad.execution.worker.channel import RECEIVE_BYTES, WorkerChannel
 from naiad.execution.worker.codec.client_memory import OutgoingFrame
 from naiad.execution.worker.codec.reader import ResponseReader
 from naiad.execution.worker.codec.writer import BatchWriter, frame, no_segments
@@ -132,12 +132,27 @@ class WorkerSession:
 
     def release_segments(self) -> None:
         """Tell the worker which of its segments nothing refers to any more."""
+        if self._released:
+            self._sender.send(self._release_frame())
+
+    def release_ahead(self, frames: list[OutgoingFrame]) -> None:
+        """Put that ahead of ``frames``, which are sent next, in one piece with the first of them: a write of its own
+        would wake the worker once more.
+        """
+        if self._released:
+            data, descriptor = frames[0]
+            released = self._release_frame()
+            if len(data) <= RECEIVE_BYTES:
+                frames[0] = released + data, descriptor
+            else:
+                frames.insert(0, (released, -1))
+
+    def _release_frame(self) -> bytes:
         released = []
         # The last view of a segment may be dropped in any thread, which only appends to this queue.
         while self._released:
             released.append(NUMBERS.pack(self._released.popleft()))
-        if released:
-            self._sender.send(frame(RELEASE, 0, b"".join(released)))
+        return frame(RELEASE, 0, b"".join(released))
 
     # Frames
 
