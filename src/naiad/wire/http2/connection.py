@@ -31,8 +31,11 @@ from naiad.wire.http2.frames import (
     encode_settings,
     encode_window_update,
     frame_head,
+    too_long,
+    too_much_padding,
 )
 from naiad.wire.http2.headers import MAX_BLOCK_BYTES, MAX_HEADER_LIST_BYTES, HeaderReader, Http2RequestHead
+from naiad.wire.http2.incomplete import IncompleteBlock, IncompleteFrame
 from naiad.wire.http2.stream import BUSY, LOCAL_CLOSED, PAUSED, REMOTE_CLOSED, Stream
 
 MAX_FRAME_BYTES: Final = 1 << 22
@@ -52,33 +55,6 @@ _RUN_BYTES: Final = 1 << 12
 _HTTP1_REQUEST = re.compile(rb"[A-Z]{3,16} [/*h]")
 
 OpenStream = Callable[["Http2Connection", int, Http2RequestHead], Stream]
-
-
-class _Partial:
-    """An incomplete DATA frame: ``left`` bytes of data are missing, then ``skip`` bytes of padding.
-
-    Frames of unknown types are skipped as frames without data.
-    """
-
-    __slots__ = ("ended", "left", "skip", "stream")
-
-    def __init__(self, stream: Stream | None, left: int, skip: int, ended: bool) -> None:
-        self.stream = stream
-        self.left = left
-        self.skip = skip
-        self.ended = ended
-
-
-class _Block:
-    """A header block that continues in CONTINUATION frames."""
-
-    __slots__ = ("ended", "frames", "raw", "stream_id")
-
-    def __init__(self, stream_id: int, ended: bool, raw: bytes) -> None:
-        self.stream_id = stream_id
-        self.ended = ended
-        self.raw = bytearray(raw)
-        self.frames = 1
 
 
 class Http2Connection(ConnectionControl):
@@ -126,8 +102,8 @@ class Http2Connection(ConnectionControl):
         # ``_room``: the most open streams; 0 once closed to new ones, ``_OVERLOADED`` while new ones are refused.
         self._max_streams = self._room = max_streams
         self._started = self._greeted = False
-        self._block: _Block | None = None
-        self._partial: _Partial | None = None
+        self._block: IncompleteBlock | None = None
+        self._partial: IncompleteFrame | None = None
         self._in_place = False
         self._unacknowledged = 0
         self.unread = bytearray()
@@ -348,7 +324,14 @@ class Http2Connection(ConnectionControl):
         """Send the server's preface (3.4), once; call it before sending anything ahead of the client's preface."""
         if not self._greeted:
             self._greeted = True
-            self.out.append(_greeting(self._max_streams))
+            settings = {
+                Setting.MAX_CONCURRENT_STREAMS: self._max_streams,
+                Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
+                Setting.MAX_FRAME_SIZE: MAX_FRAME_BYTES,
+                Setting.MAX_HEADER_LIST_SIZE: MAX_HEADER_LIST_BYTES,
+            }
+            # No setting changes the window of the connection, which begins at 65,535 bytes (6.9.2).
+            self.out.append(encode_settings(settings) + encode_window_update(0, CONNECTION_WINDOW - DEFAULT_WINDOW))
 
     def _check_order(self, kind: int, stream_id: int) -> None:
         """Rules that hold at certain times: settings come first (3.4), a header block is not interrupted (4.3)."""
@@ -383,28 +366,28 @@ class Http2Connection(ConnectionControl):
         # Unknown types have to be ignored (5.5), at any length: their bytes are skipped as they come.
         if kind > CONTINUATION:
             self.spend()
-            self._partial = _Partial(None, 0, length, False)
+            self._partial = IncompleteFrame(None, 0, length, False)
             return self._feed(self._partial, buffer, start, size)
         # Other frames wait in memory until they are complete.
         if length > MAX_BLOCK_BYTES:
-            raise _too_long(kind, length)
+            raise too_long(kind, length)
         return position
 
-    def _begin_data(self, buffer: bytearray, start: int, length: int, flags: int, stream_id: int) -> _Partial:
+    def _begin_data(self, buffer: bytearray, start: int, length: int, flags: int, stream_id: int) -> IncompleteFrame:
         self._unacknowledged += length
         stream = self._find_for_data(stream_id)
         padding = 0
         if flags & PADDED:
             padding = buffer[start]
             if padding >= length:
-                raise _too_much_padding(padding, length)
+                raise too_much_padding(padding, length)
             length -= 1
             if stream is not None:
                 # Padding counts against the window too; data count when they come.
                 self._count(stream, padding + 1, useful=0)
-        return _Partial(stream, length - padding, padding, bool(flags & END_STREAM))
+        return IncompleteFrame(stream, length - padding, padding, bool(flags & END_STREAM))
 
-    def _feed(self, partial: _Partial, buffer: bytearray, start: int, size: int) -> int:
+    def _feed(self, partial: IncompleteFrame, buffer: bytearray, start: int, size: int) -> int:
         """Pass on the next part of an incomplete frame, then skip its padding; returns the new position."""
         have = min(partial.left, size - start)
         if have:
@@ -420,7 +403,7 @@ class Http2Connection(ConnectionControl):
             self._partial = None
         return start + skipped
 
-    def _count_part(self, partial: _Partial, size: int) -> bool:
+    def _count_part(self, partial: IncompleteFrame, size: int) -> bool:
         """Count a part of a frame's data; True when it was the last of the request."""
         partial.left -= size
         stream = partial.stream
@@ -493,7 +476,7 @@ class Http2Connection(ConnectionControl):
         if flags & PADDED:
             padding = buffer[start] if length else 0
             if padding >= length:
-                raise _too_much_padding(padding, length)
+                raise too_much_padding(padding, length)
             start += 1
             end -= padding
         if start == end and not flags & END_STREAM:
@@ -524,7 +507,7 @@ class Http2Connection(ConnectionControl):
             self._continue_block(self._block, flags, payload)
         else:
             if len(payload) > MAX_BLOCK_BYTES and kind < CONTINUATION:
-                raise _too_long(kind, len(payload))
+                raise too_long(kind, len(payload))
             try:
                 self.control_frame(kind, flags, stream_id, bytes(payload))
             except Http2StreamError as error:
@@ -535,7 +518,7 @@ class Http2Connection(ConnectionControl):
         begin, end = 0, len(payload)
         if flags & PADDED:
             if not payload or payload[0] >= end:
-                raise _too_much_padding(payload[0] if payload else 0, end)
+                raise too_much_padding(payload[0] if payload else 0, end)
             begin = 1
             end -= payload[0]
         # The priority is ignored (5.3.2).
@@ -547,9 +530,9 @@ class Http2Connection(ConnectionControl):
         if flags & END_HEADERS:
             self._headers(stream_id, bool(flags & END_STREAM), block)
         else:
-            self._block = _Block(stream_id, bool(flags & END_STREAM), block)
+            self._block = IncompleteBlock(stream_id, bool(flags & END_STREAM), block)
 
-    def _continue_block(self, block: _Block, flags: int, payload: bytearray) -> None:
+    def _continue_block(self, block: IncompleteBlock, flags: int, payload: bytearray) -> None:
         block.raw += payload
         block.frames += 1
         if len(block.raw) > MAX_BLOCK_BYTES or block.frames > MAX_CONTINUATIONS:
@@ -613,23 +596,3 @@ class Http2Connection(ConnectionControl):
             self.reset(stream_id, Http2ErrorCode.PROTOCOL_ERROR)
         else:
             self._end_request(stream)
-
-
-def _greeting(max_streams: int) -> bytes:
-    """The server's preface."""
-    settings = {
-        Setting.MAX_CONCURRENT_STREAMS: max_streams,
-        Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
-        Setting.MAX_FRAME_SIZE: MAX_FRAME_BYTES,
-        Setting.MAX_HEADER_LIST_SIZE: MAX_HEADER_LIST_BYTES,
-    }
-    # No setting changes the window of the connection, which begins at 65,535 bytes (6.9.2).
-    return encode_settings(settings) + encode_window_update(0, CONNECTION_WINDOW - DEFAULT_WINDOW)
-
-
-def _too_long(kind: int, length: int) -> Http2ConnectionError:
-    return Http2ConnectionError(Http2ErrorCode.ENHANCE_YOUR_CALM, f"frame of type {kind} with {length} bytes")
-
-
-def _too_much_padding(padding: int, length: int) -> Http2ConnectionError:
-    return Http2ConnectionError(Http2ErrorCode.PROTOCOL_ERROR, f"padding of {padding} bytes in a frame of {length}")
