@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -21,11 +20,21 @@ def children() -> list[int]:
     return [pid for pid in _all_children() if not _stays(pid)]
 
 
-def _all_children() -> Iterator[int]:
+def _all_children() -> list[int]:
     # Much faster than to look at every process of the machine, which matters after each test.
-    for thread in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):
-            yield from map(int, (thread / "children").read_text().split())
+    while True:
+        threads = _threads()
+        found: list[int] = []
+        for thread in threads:
+            with contextlib.suppress(OSError):
+                found += map(int, (thread / "children").read_text().split())
+        # The children of a thread that ends become those of another one, which may have been looked at before.
+        if threads <= _threads():
+            return found
+
+
+def _threads() -> set[Path]:
+    return set(Path("/proc/self/task").iterdir())
 
 
 def _stays(pid: int) -> bool:
