@@ -136,8 +136,8 @@ class WorkerSession:
             self._sender.send(self._release_frame())
 
     def release_ahead(self, frames: list[OutgoingFrame]) -> None:
-        """Put that ahead of ``frames``, which are sent next, in one piece with the first of them: a write of its own
-        would wake the worker once more.
+        """As ``release_segments``, but ahead of ``frames``, which are sent next, and in one piece with the first of them:
+        a write of its own would wake the worker once more.
         """
         if self._released:
             data, descriptor = frames[0]
