@@ -136,8 +136,9 @@ class WorkerSession:
             self._sender.send(self._release_frame())
 
     def release_ahead(self, frames: list[OutgoingFrame]) -> None:
-        """As ``release_segments``, but ahead of ``frames``, which are sent next, and in one piece with the first of them:
-        a write of its own would wake the worker once more.
+        """Tell the worker the same ahead of ``frames``, which are sent next, in one piece with the first of them.
+
+        A write of its own would wake the worker once more.
         """
         if self._released:
             data, descriptor = frames[0]
