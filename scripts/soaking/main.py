@@ -45,15 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 keep_log(settings, options.log)
     figures = list(outcome.figures(found.record, found.faults, found.samples, found.left, settings.seconds))
     each_minute = list(minutes.minutes(found.record, found.faults, found.samples, int(settings.seconds // 60)))
-    print(
-        "\n".join(
-            (
-                report.table([Result("soak", "measured", tuple(figures))]),
-                *lines(found, settings, each_minute),
-                *left_out,
-            )
-        )
-    )
+    table = report.table([Result("soak", "measured", tuple(figures))])
+    print("\n".join((table, *lines(found, settings, each_minute), *left_out)))
     if options.json:
         options.json.write_text(json.dumps(document(options, found, figures, each_minute), indent=2) + "\n")
     return 1 if any(figure.verdict == "missed" for figure in figures) else 0

@@ -14,6 +14,8 @@ from random import Random
 import psutil
 
 from naiad.testing import RunningServer, server_environment, start_server
+from naiad.worker.ipc.buffer_pool import KEEP_S
+from naiad.worker.ipc.memory_release import IDLE_S
 
 from .faults import Faults
 from .outcome import Leftovers
@@ -28,8 +30,8 @@ START_S = 600.0
 MEASURE_S, QUICK_MEASURE_S = 20.0, 4.0
 QUICK_BELOW_S = 300.0
 SETTLE_S = 10.0
-KEPT_S = 8.0
-"""Blocks of memory are kept for up to six seconds, and the thread that releases memory waits one second for more."""
+KEPT_S = 2 * KEEP_S + IDLE_S + 1.0
+"""After so long a server without load keeps no block of memory, and the thread that releases memory has ended."""
 LOOK_S = 0.2
 SHARED_MEMORY = Path("/dev/shm")
 IN_FLIGHT = ("naiad_requests_in_flight ", "naiad_request_bytes_in_flight ")

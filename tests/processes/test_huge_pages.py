@@ -54,8 +54,7 @@ def test_a_large_array_lies_in_huge_pages_afterwards() -> None:
     array[:] = np.arange(array.size)
     assert _huge_bytes(array) < array.nbytes // 2
     use_huge_pages()
-    # The kernel moves as much as it finds whole pages for, which need not be all beside other tests.
-    assert _huge_bytes(array) > array.nbytes // 2
+    assert _huge_bytes(array) >= array.nbytes * 0.9
     assert (array == np.arange(array.size)).all()
 
 

@@ -13,7 +13,7 @@ END_S = 10.0
 
 
 def children() -> list[int]:
-    """The numbers of this process's children, but for those that stay until all tests are done.
+    """The numbers of this process's children, in ascending order, but for those that stay until all tests are done.
 
     Those are the servers that other tests share, and what Python itself starts with the first shared memory.
     """
@@ -30,7 +30,7 @@ def _all_children() -> list[int]:
                 found += map(int, (thread / "children").read_text().split())
         # The children of a thread that ends become those of another one, which may have been looked at before.
         if threads <= _threads():
-            return found
+            return sorted(found)
 
 
 def _threads() -> set[Path]:

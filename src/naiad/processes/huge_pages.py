@@ -13,6 +13,8 @@ _MADV_COLLAPSE: Final = 25
 LEAST_BYTES: Final = 64 * 1024 * 1024
 """A smaller block is freed in a few milliseconds anyway."""
 _HUGE_BYTES: Final = 2 * 1024 * 1024
+_TRIES: Final = 2
+"""A page may be busy for a moment (EAGAIN). What fails again stays as it was."""
 _MAPPING: Final = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) rw-p [0-9a-f]+ \S+ 0 ")
 
 
@@ -42,9 +44,9 @@ def use_huge_pages() -> None:
     advise = _madvise()
     for mapping in found:
         # One page at a time: others that need memory wait for a call, up to 17 ms where it moves 1 GB.
-        for begin in range(-(-mapping.begin // _HUGE_BYTES) * _HUGE_BYTES, mapping.end, _HUGE_BYTES):
-            # What fails stays as it was.
-            advise(begin, min(_HUGE_BYTES, mapping.end - begin), _MADV_COLLAPSE)
+        left: Iterable[int] = range(-(-mapping.begin // _HUGE_BYTES) * _HUGE_BYTES, mapping.end, _HUGE_BYTES)
+        for _ in range(_TRIES):
+            left = [begin for begin in left if advise(begin, min(_HUGE_BYTES, mapping.end - begin), _MADV_COLLAPSE)]
 
 
 def mappings(lines: Iterable[bytes]) -> Iterator[Mapping]:

@@ -21,13 +21,14 @@ from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
 from naiad.lifecycle.state.states import ModelState
 from naiad.testing import wait_until
-from naiad.worker.ipc.frames import EXECUTE, FRAME, RELEASE
+from naiad.worker.ipc.frames import EXECUTE, RELEASE
 from support import event_loops
 from support.child_processes import children
 from support.config_texts import parameter
 from support.event_loops import until
 from support.framework_models import CONFIG, WAYS, install, memory_of, write_rowdy
 from support.noted_requests import submit
+from support.worker_frames import payloads_by_kind
 from support.worker_models import Caller, loading, open_files, process_of
 
 BATCHING = "dynamic_batching { max_queue_delay_microseconds: 20000 }\n"
@@ -185,7 +186,7 @@ def test_what_releases_outputs_goes_with_the_next_batch(repository: Path, monkey
     send = WorkerChannel.send
 
     def noted(channel: WorkerChannel, data: bytes, descriptor: int = -1) -> None:
-        sent.append(frame_kinds(data))
+        sent.append(list(payloads_by_kind(data)))
         send(channel, data, descriptor)
 
     async def test(manager: ModelManager) -> None:
@@ -198,16 +199,6 @@ def test_what_releases_outputs_goes_with_the_next_batch(repository: Path, monkey
     batches = [kinds for kinds in sent if EXECUTE in kinds]
     assert len(batches) == 4
     assert all(kinds[0] == RELEASE for kinds in batches[1:])
-
-
-def frame_kinds(data: bytes) -> list[int]:
-    """The kinds of the frames that were sent in one piece."""
-    found, at = [], 0
-    while at < len(data):
-        kind, size, _ = FRAME.unpack_from(data, at)
-        found.append(kind)
-        at += FRAME.size + size
-    return found
 
 
 @pytest.mark.slow

@@ -28,6 +28,7 @@ from naiad.worker.ipc.schemas import Schemas, read_schema
 from naiad.worker.ipc.segments import ServerSegments
 from naiad.worker.ipc.types import Place
 from support.loaded_models import spec, tensor
+from support.worker_frames import payloads_by_kind
 
 Array = np.ndarray[Any, Any]
 VALUES = 10_000
@@ -141,15 +142,6 @@ def batch_with(error: BackendError | None = None, **results: Array) -> Batch:
     return batch
 
 
-def kinds(data: bytes) -> dict[int, bytes]:
-    """The payloads of frames by their kinds."""
-    found = {}
-    while data:
-        kind, size, _ = p.FRAME.unpack_from(data)
-        found[kind], data = data[p.FRAME.size : p.FRAME.size + size], data[p.FRAME.size + size :]
-    return found
-
-
 def test_an_output_in_reserved_memory_is_not_copied(writer: tuple[BatchResponseWriter, socket.socket]) -> None:
     out, theirs = writer
     size = 4 * VALUES
@@ -163,7 +155,9 @@ def test_an_output_in_reserved_memory_is_not_copied(writer: tuple[BatchResponseW
     (mapped,) = [mapped_alone(descriptor, size) for descriptor in descriptors]
     data = theirs.recv(1 << 16)
     assert np.array_equal(mapped.view(np.float32), rows(1)[0])
-    number, _, offset, nbytes = p.PLACE.unpack_from(kinds(data)[p.RESPONSES], p.COUNT.size + p.RESPONSE_HEAD.size)
+    number, _, offset, nbytes = p.PLACE.unpack_from(
+        payloads_by_kind(data)[p.RESPONSES], p.COUNT.size + p.RESPONSE_HEAD.size
+    )
     assert (number, offset, nbytes) == (1, 0, size)
     # No second segment while the first is not released.
     assert out.pool.is_waiting
@@ -205,8 +199,8 @@ def test_inputs_are_released_in_one_piece_with_the_response(writer: tuple[BatchR
     theirs.settimeout(10)
     data = theirs.recv(1 << 16)
     # In that order, which two writes would not have.
-    assert list(kinds(data)) == [p.SCHEMA, p.RELEASE, p.RESPONSES]
-    assert p.NUMBERS.unpack(kinds(data)[p.RELEASE]) == (p.LENT,)
+    assert list(payloads_by_kind(data)) == [p.SCHEMA, p.RELEASE, p.RESPONSES]
+    assert p.NUMBERS.unpack(payloads_by_kind(data)[p.RELEASE]) == (p.LENT,)
 
 
 def test_parts_are_released_with_the_next_frame() -> None:

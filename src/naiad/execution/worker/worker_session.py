@@ -14,7 +14,7 @@ import orjson
 from naiad.config.spec import ModelSpec
 from naiad.execution.model_directory import ModelDirectory
 from naiad.execution.worker.bls import BlsCalls
-from naiad.execution.worker.channel import RECEIVE_BYTES, WorkerChannel
+from naiad.execution.worker.channel import WorkerChannel
 from naiad.execution.worker.codec.client_memory import OutgoingFrame
 from naiad.execution.worker.codec.reader import ResponseReader
 from naiad.execution.worker.codec.writer import BatchWriter, frame, no_segments
@@ -136,17 +136,13 @@ class WorkerSession:
             self._sender.send(self._release_frame())
 
     def release_ahead(self, frames: list[OutgoingFrame]) -> None:
-        """Tell the worker the same ahead of ``frames``, which are sent next, in one piece with the first of them.
+        """Put what ``release_segments`` would send ahead of ``frames``, in one piece with the first of them.
 
-        A write of its own would wake the worker once more.
+        They are sent next. A write of its own would wake the worker once more.
         """
         if self._released:
             data, descriptor = frames[0]
-            released = self._release_frame()
-            if len(data) <= RECEIVE_BYTES:
-                frames[0] = released + data, descriptor
-            else:
-                frames.insert(0, (released, -1))
+            frames[0] = self._release_frame() + data, descriptor
 
     def _release_frame(self) -> bytes:
         released = []

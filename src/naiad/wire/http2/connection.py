@@ -31,7 +31,7 @@ from naiad.wire.http2.frames import (
     encode_settings,
     encode_window_update,
     frame_head,
-    too_long,
+    frame_too_long,
     too_much_padding,
 )
 from naiad.wire.http2.headers import MAX_BLOCK_BYTES, MAX_HEADER_LIST_BYTES, HeaderReader, Http2RequestHead
@@ -370,7 +370,7 @@ class Http2Connection(ConnectionControl):
             return self._feed(self._partial, buffer, start, size)
         # Other frames wait in memory until they are complete.
         if length > MAX_BLOCK_BYTES:
-            raise too_long(kind, length)
+            raise frame_too_long(kind, length)
         return position
 
     def _begin_data(self, buffer: bytearray, start: int, length: int, flags: int, stream_id: int) -> IncompleteFrame:
@@ -507,7 +507,7 @@ class Http2Connection(ConnectionControl):
             self._continue_block(self._block, flags, payload)
         else:
             if len(payload) > MAX_BLOCK_BYTES and kind < CONTINUATION:
-                raise too_long(kind, len(payload))
+                raise frame_too_long(kind, len(payload))
             try:
                 self.control_frame(kind, flags, stream_id, bytes(payload))
             except Http2StreamError as error:

@@ -149,7 +149,7 @@ def encode_ping(payload: bytes, ack: bool) -> bytes:
 SETTINGS_ACK: Final = encode_frame(SETTINGS, ACK, 0)
 
 
-def too_long(kind: int, length: int) -> Http2ConnectionError:
+def frame_too_long(kind: int, length: int) -> Http2ConnectionError:
     """The error for a frame of more bytes than its kind may have."""
     return Http2ConnectionError(Http2ErrorCode.ENHANCE_YOUR_CALM, f"frame of type {kind} with {length} bytes")
 
