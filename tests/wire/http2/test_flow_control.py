@@ -10,7 +10,7 @@ from h2.settings import SettingCodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from naiad.wire.http2.connection import CONNECTION_WINDOW, STREAM_WINDOW
+from naiad.wire.http2.incoming_limits import CONNECTION_WINDOW, STREAM_WINDOW
 from naiad.wire.http2.outbound import OutboundQueue
 from naiad.wire.http2.stream import Stream
 from support.h2_frames import DATA, HEADERS, SETTINGS, WINDOW, frame, message, numbered

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from naiad.wire.http2.control import ConnectionControl
 from naiad.wire.http2.frames import (
     CONTINUATION,
     DATA,
@@ -35,16 +34,11 @@ from naiad.wire.http2.frames import (
     too_much_padding,
 )
 from naiad.wire.http2.headers import MAX_BLOCK_BYTES, MAX_HEADER_LIST_BYTES, HeaderReader, Http2RequestHead
+from naiad.wire.http2.incoming_limits import CONNECTION_WINDOW, STREAM_WINDOW, IncomingLimits
 from naiad.wire.http2.incomplete import IncompleteBlock, IncompleteFrame
-from naiad.wire.http2.stream import BUSY, LOCAL_CLOSED, PAUSED, REMOTE_CLOSED, Stream
+from naiad.wire.http2.stream import LOCAL_CLOSED, REMOTE_CLOSED, Stream
 
 MAX_FRAME_BYTES: Final = 1 << 22
-STREAM_WINDOW: Final = 1 << 23
-CONNECTION_WINDOW: Final = 1 << 26
-MAX_WAITING_BYTES: Final = 1 << 28
-"""The most response data that may wait for a peer. Beyond it the peer is granted no more data, and its new calls are
-refused while it reads nothing: requests would turn into an endless backlog of responses."""
-_OVERLOADED: Final = -1
 # Empty CONTINUATION frames would never exceed the bytes that a block may have.
 MAX_CONTINUATIONS: Final = 32
 _IN_PLACE_BYTES: Final = 1 << 15
@@ -57,7 +51,7 @@ _HTTP1_REQUEST = re.compile(rb"[A-Z]{3,16} [/*h]")
 OpenStream = Callable[["Http2Connection", int, Http2RequestHead], Stream]
 
 
-class Http2Connection(ConnectionControl):
+class Http2Connection(IncomingLimits):
     """Pass bytes in by ``target`` and ``received``; write ``out`` to the socket.
 
     Attributes:
@@ -72,13 +66,10 @@ class Http2Connection(ConnectionControl):
         "_greeted",
         "_http1_response",
         "_in_place",
-        "_max_streams",
         "_open",
         "_partial",
         "_reader",
-        "_room",
         "_started",
-        "_unacknowledged",
         "_view",
         "refused",
         "unread",
@@ -93,19 +84,16 @@ class Http2Connection(ConnectionControl):
         max_streams: int,
         http1_response: bytes = b"",
     ) -> None:
-        super().__init__(wake)
+        super().__init__(wake, max_streams)
         self._buffer = buffer
         self._view = memoryview(buffer)
         self._beginning = self._view[:_BEGINNING_BYTES]
         self._open = open_stream
         self._reader = HeaderReader(find_route)
-        # ``_room``: the most open streams; 0 once closed to new ones, ``_OVERLOADED`` while new ones are refused.
-        self._max_streams = self._room = max_streams
         self._started = self._greeted = False
         self._block: IncompleteBlock | None = None
         self._partial: IncompleteFrame | None = None
         self._in_place = False
-        self._unacknowledged = 0
         self.unread = bytearray()
         self.refused = False
         self._http1_response = http1_response
@@ -160,28 +148,6 @@ class Http2Connection(ConnectionControl):
         if self._unacknowledged >= CONNECTION_WINDOW >> 1:
             self._open_window()
         self.inside = False
-
-    def _open_window(self) -> None:
-        """Let the peer send more on this connection, unless too much of its responses waits."""
-        if self.waiting_bytes <= MAX_WAITING_BYTES:
-            self.out.append(encode_window_update(0, self._unacknowledged))
-            self._unacknowledged = 0
-        elif self._unacknowledged > CONNECTION_WINDOW:
-            self.fail(Http2ErrorCode.FLOW_CONTROL_ERROR, "more data than the connection's window allows")
-
-    def drop(self, stream: Stream) -> None:
-        super().drop(stream)
-        # A peer whose window is used up may have nothing else to send.
-        withheld = self._unacknowledged >= CONNECTION_WINDOW >> 1
-        if withheld and self.waiting_bytes <= MAX_WAITING_BYTES and not self.failed:
-            self._open_window()
-
-    def pump(self, limit: int) -> bool:
-        sent = super().pump(limit)
-        # The unsent data may be below its bound again.
-        if self._unacknowledged >= CONNECTION_WINDOW >> 1:
-            self._open_window()
-        return sent
 
     def _continue_reading(self, size: int) -> None:
         """Read on: ``size`` further bytes have come for something incomplete."""
@@ -276,32 +242,6 @@ class Http2Connection(ConnectionControl):
         if self._count(stream, have, have // length):
             stream.advance(have)
         return start - 9
-
-    def takes_nothing(self) -> None:
-        """The peer has read none of its responses for a while: refuse its new calls if too much of them waits.
-
-        A peer that does read may have more than that in flight: its calls do not fail for it.
-        """
-        # 0 stays: after a GOAWAY no call is accepted again.
-        if self.waiting_bytes > MAX_WAITING_BYTES and self._room > 0:
-            self._room = _OVERLOADED
-
-    def _is_full(self) -> bool:
-        """Whether new calls are refused. They are accepted again once half of the allowed backlog was sent or
-        dropped.
-        """
-        if self._room < 0 and self.waiting_bytes <= MAX_WAITING_BYTES >> 1:
-            self._room = self._max_streams
-        return len(self.streams) >= self._room
-
-    @property
-    def closed_to_new(self) -> bool:
-        """Whether a GOAWAY has announced that this side accepts no further streams."""
-        return not self._room
-
-    def close_to_new(self) -> None:
-        """Accept no further streams; the caller sends the GOAWAY."""
-        self._room = 0
 
     def _read_preface(self, buffer: bytearray, size: int) -> int:
         if size < len(PREFACE) and PREFACE.startswith(buffer[:size]):
@@ -418,28 +358,6 @@ class Http2Connection(ConnectionControl):
         return True
 
     # Data
-
-    def _count(self, stream: Stream, size: int, useful: int = 1) -> bool:
-        """Count data of an unfinished request and let the peer send more of it; False when it exceeded its window.
-
-        ``useful``: 0 for padding alone, and for nothing at all.
-        """
-        stream.received += size
-        self.data_frames += useful
-        open_window = STREAM_WINDOW + stream.granted - stream.received
-        if open_window < 0:
-            self.reset(stream.id, Http2ErrorCode.FLOW_CONTROL_ERROR)
-            return False
-        if open_window <= STREAM_WINDOW >> 1 and not stream.flags & (PAUSED | BUSY | LOCAL_CLOSED):
-            self.grant(stream)
-        return True
-
-    def grant(self, stream: Stream) -> None:
-        """Open a stream's window fully again."""
-        increment = stream.received - stream.granted
-        if increment:
-            stream.granted = stream.received
-            self.write(encode_window_update(stream.id, increment))
 
     def _end_request(self, stream: Stream) -> None:
         """The request has ended without more data."""

@@ -14,8 +14,8 @@ from naiad.frontends.grpc.server.connection import GrpcConnection
 from naiad.frontends.grpc.server.listener import GrpcListener
 from naiad.frontends.grpc.server.state import MAX_STREAMS_TOGETHER, MIN_STREAMS
 from naiad.wire.grpc.status import STOPPING
-from naiad.wire.http2 import connection as http2
-from naiad.wire.http2.connection import CONNECTION_WINDOW
+from naiad.wire.http2 import incoming_limits
+from naiad.wire.http2.incoming_limits import CONNECTION_WINDOW
 from support.h2_application import Application
 from support.h2_frames import (
     PING,
@@ -286,7 +286,7 @@ def test_half_a_message_is_answered_when_the_server_stops(path: str, raw: bytes)
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> int:
     """How many bytes may wait on one connection."""
-    monkeypatch.setattr(http2, "MAX_WAITING_BYTES", MEGABYTE)
+    monkeypatch.setattr(incoming_limits, "MAX_WAITING_BYTES", MEGABYTE)
     return MEGABYTE
 
 
