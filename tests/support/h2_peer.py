@@ -128,7 +128,12 @@ class Answer:
 
 
 class Side:
-    """The server's side of a connection in memory, and the time it sees."""
+    """The server's side of a connection in memory, and the time it sees.
+
+    Attributes:
+        arriving: what was sent and the server has not taken.
+        read_ahead: the bytes of each read that the server did by itself.
+    """
 
     def __init__(
         self,
@@ -143,26 +148,44 @@ class Side:
             service = GrpcService(self.application.methods(), limits or GrpcLimits(), self.clock)
             service.shared_buffer = not own_buffer
         self.service = service
+        self.arriving = memoryview(b"")
+        self.read_ahead: list[int] = []
         self.transport = MemoryTransport()
         self.connection = GrpcConnection(service)
         self.core = self.connection.core
         self.connection.connection_made(self.transport)
 
-    def deliver(self, data: bytes, chunk: int | None = None) -> None:
+    def deliver(self, data: bytes, chunk: int | None = None, ahead: int | None = None) -> None:
         """Hand over bytes the way a loop does, at most ``chunk`` at a time, as long as the connection reads.
 
-        There is nobody else to have a turn.
+        There is nobody else to have a turn. With ``ahead`` the connection may read as many bytes of them by itself at a
+        time.
         """
-        position = 0
-        while position < len(data) and self.transport.reading and not self.transport.closing:
+        self.arriving = memoryview(data)
+
+        def read_into(parts: Iterable[memoryview], size: int) -> int:
+            taken = self._take(parts, min(size, ahead or 0))
+            self.read_ahead.append(taken)
+            return taken
+
+        self.core.read_into = None if ahead is None else read_into
+        while self.arriving and self.transport.reading and not self.transport.closing:
             target = memoryview(self.connection.get_buffer(-1))
             assert len(target), "no room to receive into"
-            taken = min(len(target), len(data) - position, chunk or len(data))
-            target[:taken] = data[position : position + taken]
+            taken = self._take([target], chunk or len(data))
             target.release()
             self.connection.buffer_updated(taken)
             self.connection.read_on()
-            position += taken
+
+    def _take(self, parts: Iterable[memoryview], size: int) -> int:
+        """Put at most ``size`` of the arriving bytes into ``parts``."""
+        arriving, taken = self.arriving[:size], 0
+        for part in parts:
+            piece = arriving[taken : taken + len(part)]
+            part[: len(piece)] = piece
+            taken += len(piece)
+        self.arriving = self.arriving[taken:]
+        return taken
 
     async def turn(self) -> None:
         """Let the loop do what is due."""
@@ -346,10 +369,10 @@ class RawPeer(Side):
             self.deliver(start)
             self.read()
 
-    def send(self, data: bytes, chunk: int | None = None) -> list[Written]:
+    def send(self, data: bytes, chunk: int | None = None, ahead: int | None = None) -> list[Written]:
         """Deliver bytes; gives back the frames that the server wrote meanwhile."""
         before = len(self.frames)
-        self.deliver(data, chunk)
+        self.deliver(data, chunk, ahead)
         return self.read()[before:]
 
     def read(self) -> list[Written]:

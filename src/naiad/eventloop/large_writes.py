@@ -41,7 +41,9 @@ class LargeWrites:
     def spend(self, size: int) -> None:
         """Note that ``size`` bytes were written."""
         self._left -= size
-        self._schedule()
+        # What is left lasts for later turns too, so that most large writes cost no callback.
+        if self._left <= 0:
+            self._schedule()
 
     def wait(self, write: Callback) -> None:
         """Call ``write`` in a turn in which there is room: who waits first comes first."""

@@ -7,7 +7,7 @@ Everything unusual takes the slower methods below. Source: RFC 9113; section num
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from naiad.wire.http2.frames import (
@@ -36,6 +36,7 @@ from naiad.wire.http2.frames import (
 from naiad.wire.http2.headers import MAX_BLOCK_BYTES, MAX_HEADER_LIST_BYTES, HeaderReader, Http2RequestHead
 from naiad.wire.http2.incoming_limits import CONNECTION_WINDOW, STREAM_WINDOW, IncomingLimits
 from naiad.wire.http2.incomplete import IncompleteBlock, IncompleteFrame
+from naiad.wire.http2.scattered_read import Scattered, ScatteredRead
 from naiad.wire.http2.stream import LOCAL_CLOSED, REMOTE_CLOSED, Stream
 
 MAX_FRAME_BYTES: Final = 1 << 22
@@ -48,6 +49,11 @@ _RUN_BYTES: Final = 1 << 12
 """The least data of a frame behind which further ones with the same head are looked for."""
 _HTTP1_REQUEST = re.compile(rb"[A-Z]{3,16} [/*h]")
 
+_LARGE_READS: Final = 2
+"""After part of a large message this many reads expect another one. One of them most likely finds nothing."""
+_MISSED_READS: Final = 64
+"""After frames that were not as expected, as of calls side by side, this many chances to expect some go unused."""
+ReadInto = Callable[[Sequence[memoryview], int], int]
 OpenStream = Callable[["Http2Connection", int, Http2RequestHead], Stream]
 
 
@@ -56,6 +62,8 @@ class Http2Connection(IncomingLimits):
 
     Attributes:
         unread: received bytes that are not processed yet.
+        read_into: reads what waits in the socket into parts of memory of that many bytes together, and returns the
+            number of bytes, 0 if there are none; None where only the transport reads.
         refused: the peer spoke HTTP/1 and got ``http1_response``.
     """
 
@@ -66,11 +74,14 @@ class Http2Connection(IncomingLimits):
         "_greeted",
         "_http1_response",
         "_in_place",
+        "_large",
         "_open",
         "_partial",
         "_reader",
         "_started",
+        "_unscattered",
         "_view",
+        "read_into",
         "refused",
         "unread",
     )
@@ -94,7 +105,10 @@ class Http2Connection(IncomingLimits):
         self._block: IncompleteBlock | None = None
         self._partial: IncompleteFrame | None = None
         self._in_place = False
+        # How often the next bytes are expected to be those of a large message, and not to follow a pattern.
+        self._large = self._unscattered = 0
         self.unread = bytearray()
+        self.read_into: ReadInto | None = None
         self.refused = False
         self._http1_response = http1_response
 
@@ -117,16 +131,20 @@ class Http2Connection(IncomingLimits):
 
     def target(self, sizehint: int = -1) -> memoryview:
         """Where the next bytes are to go: the shared buffer, or straight into a message."""
-        partial, was_in_place = self._partial, self._in_place
+        partial = self._partial
         self._in_place = False
         if partial is not None and partial.left >= _IN_PLACE_BYTES and partial.stream is not None:
             memory = partial.stream.target()
             if memory is not None:
                 self._in_place = True
+                self._large = _LARGE_READS
                 # No further than this frame: the head of the next one must not get into the message.
                 return memory[: partial.left]
-        # Another large message most likely follows. What arrives in the buffer is copied, so this is little.
-        return self._beginning if was_in_place else self._view
+        if self._large:
+            # Another large message most likely follows. What arrives in the buffer is copied, so this is little.
+            self._large -= 1
+            return self._beginning
+        return self._view
 
     def received(self, size: int) -> None:
         """``size`` bytes were put into ``target``."""
@@ -142,6 +160,8 @@ class Http2Connection(IncomingLimits):
                     self.unread = self._buffer[used:size]
             else:
                 self._continue_reading(size)
+            if self._partial is not None and self.read_into is not None:
+                self._read_scattered(self._partial, self.read_into)
         except Http2ConnectionError as error:
             self.fail(error.code, str(error))
         # Half a window at a time: small requests then cause no window updates of the connection.
@@ -167,6 +187,50 @@ class Http2Connection(IncomingLimits):
             used = self._parse(self._buffer, start, size)
             if used < size:
                 self.unread = self._buffer[used:size]
+
+    def _read_scattered(self, partial: IncompleteFrame, read_into: ReadInto) -> None:
+        """Read on at once if a large message comes in small frames of one length."""
+        stream, length = partial.stream, partial.length
+        # Large frames are received into the message one by one.
+        if stream is None or partial.ended or partial.skip or not _RUN_BYTES <= length < _IN_PLACE_BYTES:
+            return
+        memory = stream.target()
+        if memory is None or len(memory) - partial.left <= 2 * length:
+            return
+        if self._unscattered:
+            self._unscattered -= 1
+            return
+        read = ScatteredRead(memory, partial, stream.id, self._beginning)
+        size = read_into(read.parts, read.size)
+        if size:
+            self._large = _LARGE_READS
+            self._take_scattered(stream, partial, read.received(size))
+
+    def _take_scattered(self, stream: Stream, partial: IncompleteFrame, found: Scattered) -> None:
+        """Count what was received into the message, then process what came behind it."""
+        length, size = partial.length, found.first
+        self._count_part(partial, size)
+        if found.frames:
+            self._count_frames(stream, length, found.frames)
+            size += found.frames * length
+        if found.begun:
+            self._unacknowledged += length
+            partial = self._partial = IncompleteFrame(stream, length, 0, False)
+            self._count_part(partial, found.begun)
+            size += found.begun
+        # It is gone if that was more than its window allows.
+        if stream.id in self.streams:
+            stream.advance(size)
+        if not found.is_expected:
+            self._unscattered = _MISSED_READS
+        if found.rest:
+            rest = bytearray(found.rest)
+            self.unread = rest[self._parse(rest, 0, len(rest)) :]
+
+    def _count_frames(self, stream: Stream, length: int, frames: int) -> None:
+        self._unacknowledged += length * frames
+        if stream.id in self.streams:
+            self._count(stream, length * frames, frames)
 
     def _parse(self, buffer: bytearray, position: int, size: int) -> int:
         """Process every complete frame of ``buffer[position:size]``; returns the position after the last one."""

@@ -6,16 +6,16 @@ from naiad.wire.http2.stream import Stream
 
 
 class IncompleteFrame:
-    """An incomplete DATA frame: ``left`` bytes of data are missing, then ``skip`` bytes of padding.
+    """An incomplete DATA frame: ``left`` of its ``length`` bytes of data are missing, then ``skip`` bytes of padding.
 
     Frames of unknown types are skipped as frames without data.
     """
 
-    __slots__ = ("ended", "left", "skip", "stream")
+    __slots__ = ("ended", "left", "length", "skip", "stream")
 
     def __init__(self, stream: Stream | None, left: int, skip: int, ended: bool) -> None:
         self.stream = stream
-        self.left = left
+        self.length = self.left = left
         self.skip = skip
         self.ended = ended
 

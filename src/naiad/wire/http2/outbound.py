@@ -163,7 +163,8 @@ class OutboundQueue:
             if not stream.queue:
                 # It was dropped meanwhile.
                 continue
-            sent += self._send_share(stream)
+            # Alone it needs no turns.
+            sent += self._send_share(stream, _SHARE_BYTES if waiting else limit - sent)
             if not stream.queue:
                 self._sent_all(stream)
             elif self.initial_window + stream.credit <= 0:
@@ -180,23 +181,25 @@ class OutboundQueue:
         else:
             stream.drained()
 
-    def _send_share(self, stream: Stream) -> int:
-        """Put one stream's next frames into ``out``; the bytes of data in them."""
+    def _send_share(self, stream: Stream, most: int) -> int:
+        """Put one stream's next frames into ``out``, of ``most`` bytes of data at the most; the bytes in them."""
         queue, out = stream.queue, self.out
         if not queue:
             return 0
         # A window may be below zero, by SETTINGS.
-        total = left = max(0, min(stream.queued_bytes, self.window, self.initial_window + stream.credit, _SHARE_BYTES))
+        total = left = max(0, min(stream.queued_bytes, self.window, self.initial_window + stream.credit, most))
         part, position, limit = queue[0], 0, self.frame_bytes
         full_head = frame_head.pack(limit << 8 | DATA, 0, stream.id)
         while left > 0:
             if left > limit < len(part) - position:
                 # A large tensor: its full frames, all but the last.
                 begin, position = position, position + (min(left, len(part) - position) - 1) // limit * limit
-                for at in range(begin, position, limit):
-                    out += (full_head, part[at : at + limit])
+                data = [part[at : at + limit] for at in range(begin, position, limit)]
+                frames: list[Any] = [full_head] * (2 * len(data))
+                frames[1::2] = data
+                out += frames
                 left -= position - begin
-                self.pumped += (position - begin) // limit
+                self.pumped += len(data)
             size = min(left, limit)
             left -= size
             self.pumped += 1
