@@ -18,7 +18,7 @@ from naiad.tensor.bytes_codec import string_array
 from naiad.tensor.dtypes import DataType
 from naiad.tensor.packed_bytes import unpacked
 from naiad.wire.json_text import MAX_NESTING, TOO_DEEP
-from naiad.wire.v2.header import InputHeader, check_in_json
+from naiad.wire.v2.header import MAX_ELEMENTS, InputHeader, check_in_json
 
 _EXPECTED = {"b": "true or false", "i": "integers", "u": "unsigned integers", "f": "numbers", "O": "strings"}
 _KINDS = {"b": "boolean", "i": "signed-integer", "u": "unsigned-integer", "f": "number", "O": "string"}
@@ -29,7 +29,7 @@ def decode_data(header: InputHeader, model: str = "", request_id: str = "") -> A
     """The ``data`` of one input as an array of its shape; ``model`` and ``request_id`` are for errors.
 
     Raises:
-        InvalidArgumentError: FP16 and BF16 cannot travel in JSON.
+        InvalidArgumentError: FP16 and BF16 cannot travel in JSON, or no memory could hold the shape.
         MalformedRequestError: wrong number or type of elements, or a value outside the datatype's range.
     """
     if header.data is None:
@@ -38,10 +38,7 @@ def decode_data(header: InputHeader, model: str = "", request_id: str = "") -> A
     check_in_json(dtype, header.name)
     flat, kinds = _flatten(header.data, header.name)
     if len(flat) != header.elements and not dtype.is_bytes:
-        raise MalformedRequestError(
-            f"Unable to parse 'data' of input '{header.name}': Shape does not match true shape of 'data' field: shape "
-            f"{_dims(header.shape)} has {header.elements} elements, found {len(flat)}"
-        )
+        raise _wrong_count(header, len(flat))
     wanted = dtype.numpy.kind
     if not kinds <= _ALLOWED[wanted]:
         raise _wrong_kind(flat, header, wanted)
@@ -54,6 +51,20 @@ def decode_data(header: InputHeader, model: str = "", request_id: str = "") -> A
             raise InvalidArgumentError(request_label(request_id) + str(error)) from None
         return strings.reshape(header.shape)
     return _to_array(flat, header).reshape(header.shape)
+
+
+def _wrong_count(header: InputHeader, found: int) -> InvalidArgumentError:
+    """The error for data that do not fill their shape, of which no data could fill the largest."""
+    size = header.dtype.numpy.itemsize
+    if header.elements > MAX_ELEMENTS // size:
+        return InvalidArgumentError(
+            f"byte size overflow for input '{header.name}': element count ({header.elements}) * data type size "
+            f"({size}) exceeds maximum allowed size ({MAX_ELEMENTS})"
+        )
+    return MalformedRequestError(
+        f"Unable to parse 'data' of input '{header.name}': Shape does not match true shape of 'data' field: shape "
+        f"{_dims(header.shape)} has {header.elements} elements, found {found}"
+    )
 
 
 def _flatten(data: list[Any], name: str) -> tuple[list[Any], set[type]]:

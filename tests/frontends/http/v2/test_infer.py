@@ -424,6 +424,13 @@ def test_a_header_length_outside_the_body(repository: Path, length: int) -> None
             f"invalid shape for input 'INPUT0': shape [0,{2**62}] causes total element count to exceed maximum size",
         ),
         (
+            "matrix",
+            {"inputs": [{**floats()["inputs"][0], "shape": [4, 2**60]}]},
+            None,
+            f"byte size overflow for input 'INPUT0': element count ({2**62}) * data type size (4) exceeds maximum "
+            f"allowed size ({2**63 - 1})",
+        ),
+        (
             "floats",
             {"inputs": [{**floats(1)["inputs"][0], "data": [{"a": 1}]}]},
             None,
