@@ -227,6 +227,11 @@ def test_settings_that_are_no_object(server: RunningServer, path: str, body: byt
     assert server.request("POST", path, body).status == 400
 
 
+def test_an_index_of_models_that_are_perhaps_ready(server: RunningServer) -> None:
+    answer = server.post("/v2/repository/index", {"ready": "yes"})
+    assert (answer.status, answer.error) == (400, "Invalid value for 'ready': expected a boolean, found STRING")
+
+
 @pytest.mark.parametrize(
     "setting", [{"trace_rate": "-1"}, {"trace_rate": "5x"}, {"trace_count": "1e3"}, {"log_frequency": "-1"}]
 )

@@ -32,7 +32,7 @@ def index(engine: Engine, model: str, version: str | None) -> Handler:
 
     def handle(exchange: Exchange, body: Body) -> None:
         try:
-            ready_only = _flag(read_settings(body) if body else {}, "ready")
+            ready_only = _flag(read_settings(body) if body else {}, "ready", "Invalid value for")
         except NaiadError as error:
             send_error(exchange, error)
             return
@@ -60,7 +60,7 @@ def unload(engine: Engine, model: str, version: str | None) -> Handler:
     def start(body: Body, done: Done) -> None:
         # Only loads bring files; another large body is refused before it is read.
         check_size(body)
-        engine.unload(model, _flag(_parameters(body).values, "unload_dependents"), done)
+        engine.unload(model, _flag(_parameters(body).values, "unload_dependents", "Unable to parse"), done)
 
     return action_handler(start)
 
@@ -120,8 +120,9 @@ def _type_name(value: Any) -> str:
     return names.get(type(value), type(value).__name__)
 
 
-def _flag(values: Mapping[str, Any], name: str) -> bool:
+def _flag(values: Mapping[str, Any], name: str, refusal: str) -> bool:
+    """A boolean of a body, false unless it is there; ``refusal`` begins the error for any other value."""
     found = values.get(name, False)
     if not isinstance(found, bool):
-        raise MalformedRequestError(f"Unable to parse '{name}': expected true or false, found {_type_name(found)}")
+        raise MalformedRequestError(f"{refusal} '{name}': expected a boolean, found {_type_name(found)}")
     return found
