@@ -130,8 +130,10 @@ def test_a_configuration_and_files(client: Any, server: RunningServer) -> None:
         client.load_model("fourth", config=json.dumps(CONFIG), files={"file:../../data": b"x"})
     with pytest.raises(InferenceServerException, match="Load parameter 'config' must be specified for model file"):
         client.load_model("fourth", files={"file:2/data": b"x"})
-    with pytest.raises(InferenceServerException, match="parameter 'config' is no model configuration as JSON"):
+    wrong = "Invalid config override: the parameter 'config' is no model configuration as JSON"
+    with pytest.raises(InferenceServerException, match=wrong):
         client.load_model("first", config="{")
+    assert wrong in server.log
     assert client.is_model_ready("fourth")
     assert client.is_model_ready("first")
 

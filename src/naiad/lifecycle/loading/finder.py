@@ -6,7 +6,7 @@ All of this reads files: it is called in a thread.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from naiad.config.problems import ConfigProblemsError
 from naiad.config.read import ConfigFormat, ReadConfig, parse_config, read_config
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from naiad.repository.catalog import Catalog
     from naiad.repository.local.temporary_folder import ModelFolder
     from naiad.repository.remote.repository import RemoteModel
+
+_OVERRIDE: Final = "Invalid config override: the parameter 'config'"
+"""Begins as the reference's text, which its users look for in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +188,11 @@ def _moved(source: ModelSource, path: Path) -> ModelSource:
 
 def _parsed(source: ModelSource, text: str) -> ReadConfig:
     if not text.strip():
-        raise ConfigError("the parameter 'config' is empty, expected a model configuration as JSON")
+        raise ConfigError(f"{_OVERRIDE} is empty, expected a model configuration as JSON")
     try:
         read = parse_config(text, ConfigFormat.JSON)
     except ConfigError as error:
         place = f" at line {error.line} of it" if error.line is not None else ""
-        raise ConfigError(f"the parameter 'config' is no model configuration as JSON: {error}{place}") from error
+        raise ConfigError(f"{_OVERRIDE} is no model configuration as JSON: {error}{place}") from error
     read.config.name = read.config.name or source.name
     return read
