@@ -162,6 +162,11 @@ def test_an_answer_names_the_ensemble_and_its_outputs_by_name(server: RunningSer
     assert "parameters" not in answer
 
 
+def test_the_log_says_that_an_ensemble_is_loaded(server: RunningServer) -> None:
+    line = next(line for line in server.log.splitlines() if "successfully loaded 'chain' version 1" in line)
+    assert "version 1: ensemble, 0 instance(s)" in line
+
+
 def test_steps_that_no_requested_output_needs_do_not_run(server: RunningServer) -> None:
     before = server.statistics("counts")["inference_count"]
     found = server.infer("with_start", {**numbers([3]), "outputs": [{"name": "FIRST"}]})

@@ -190,7 +190,7 @@ def _serve(
         "successfully loaded '%s' version %d: %s, %d instance(s), %.2f s",
         name,
         version.version,
-        model.spec.backend,
+        model.spec.backend or model.spec.platform,
         model.spec.instance_count,
         seconds,
     )
