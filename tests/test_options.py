@@ -265,7 +265,12 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
             ["--allow-sagemaker=true"],
             'Bad option: "--allow-sagemaker". not supported by this version of naiad. Only false is',
         ),
-        (["--grpc-port=65536"], "Provided option value is out of bound. Got 65536"),
+        (
+            ["--grpc-port=65536"],
+            'Bad option: "--grpc-port". Provided option value is out of bound. Got 65536. Expected: an integer from 0',
+        ),
+        (["--http-port=-47"], 'Bad option: "--http-port". Provided option value is out of bound. Got -47'),
+        (["--metrics-port=-1"], 'Bad option: "--metrics-port". Provided option value is out of bound. Got -1'),
         (
             ["--grpc-infer-thread-count=1"],
             "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.",
@@ -320,6 +325,11 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         'Bad option: "--log-format" (environment variable NAIAD_LOG_FORMAT)',
         "Unexpected argument: gone",
     ]
+
+
+@pytest.mark.parametrize("name", ["http", "grpc", "metrics"])
+def test_a_port_that_is_not_opened_may_have_any_number(name: str) -> None:
+    assert getattr(options(f"--{name}-port=-47", f"--allow-{name}=false"), f"{name}_port") == -47
 
 
 def test_two_listeners_may_share_what_does_not_clash() -> None:

@@ -17,6 +17,7 @@ from naiad.options.remote_uri import SCHEMES, RemoteUri, is_remote
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 MAX_PROCESSES = 64
+MAX_PORT = 65535
 
 _TRUE = ("true", "on", "1")
 _FALSE = ("false", "off", "0")
@@ -164,7 +165,8 @@ TEXT = Kind("<text>", "a text", str)
 LEVEL = Kind("<integer>", "a level from 0, or true or false", _read_level)
 PROCESSES = Kind("<integer|auto>", f"an integer from 1 to {MAX_PROCESSES}, or auto", _read_processes)
 """A number of processes; 0 stands for auto."""
-PORT = integer(0, 65535)
+PORT = Kind("<integer>", f"an integer from 0 to {MAX_PORT}", integer(-INT32_MAX - 1).read)
+"""The number of a port. Others are read too: they are wrong only where the port is opened."""
 ADDRESS = Kind("<address>", "a host name, an IPv4 address, or IPv6 as ipv6:[::1]", _read_address)
 REPOSITORY = Kind("<path>", "the path of a local folder, or an address such as s3://bucket/path", read_repository)
 MIRROR = Kind("<path>", "the path of a local folder", _read_local)

@@ -32,6 +32,7 @@ from naiad.options.kinds import (
     INT32_MAX,
     INT64_MAX,
     LEVEL,
+    MAX_PORT,
     MIRROR,
     PORT,
     PROCESSES,
@@ -885,6 +886,9 @@ class ServerOptions:
         for name, allowed, address, port in listeners:
             if not allowed or port == 0:
                 continue
+            if not 0 < port <= MAX_PORT:
+                found.append(_wrong_port(name, port))
+                continue
             other = taken.setdefault((address, port), name)
             if other is not name:
                 found.append(
@@ -913,6 +917,11 @@ class ServerOptions:
             yield "--grpc-use-ssl-mutual needs --grpc-root-cert: name the PEM file that vouches for the clients"
         if self.allow_http and self.http_uses_tls and not (self.http_server_cert and self.http_server_key):
             yield "TLS on the HTTP port needs --http-server-cert and --http-server-key: name the server's two PEM files"
+
+
+def _wrong_port(name: str, port: int) -> str:
+    problem = f"Provided option value is out of bound. Got {port}. Expected: {PORT.expected}."
+    return f'Bad option: "--{name.lower()}-port". {problem}'
 
 
 OPTIONS: tuple[Option, ...] = tuple(
