@@ -165,7 +165,7 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
         (["--exit-timeout-secs=99999999999"], "Provided option value is out of bound. Got 99999999999"),
         (["--exit-timeout-secs=" + "9" * 9999], "Provided option value is out of bound."),
         (["--model-load-thread-count=0"], "out of bound. Got 0"),
-        (["--http-max-input-size=0"], "Error: --http-max-input-size must be greater than 0."),
+        (["--http-max-input-size=0"], "Error: --http-max-input-size must be greater than 0. Expected: an integer"),
         (["--http-max-input-size=-3"], "Error: --http-max-input-size must be greater than 0."),
         (
             ["--allow-http=yes"],

@@ -53,7 +53,7 @@ class _Reading:
         try:
             value = option.kind.read(text)
         except ValueError as error:
-            self.reject(option, f"{error}. Expected: {option.kind.expected}.", source)
+            self.reject(option, f"{str(error).removesuffix('.')}. Expected: {option.kind.expected}.", source)
             return
         self.values[option.field] = (*self.values.get(option.field, ()), value) if option.repeatable else value
 
