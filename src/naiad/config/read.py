@@ -65,7 +65,8 @@ def read_config(source: ModelSource, model_config_name: str = "") -> ReadConfig:
     read = ReadConfig(message_class("ModelConfig")(), Origin())
     if file is not None:
         read = parse_config(_text(file), _format(file), file)
-    read.config.name = read.config.name or source.name
+    if source.is_renamed or not read.config.name:
+        read.config.name = source.name
     return read
 
 

@@ -16,7 +16,8 @@ class ModelSource:
 
     ``versions`` maps version numbers to their folders (for a single file: 1 to the folder that holds it). Exactly one
     of ``directory`` and ``single_file`` is set. ``config_file`` is None when the model brings no configuration.
-    ``namespace`` is its repository with ``--model-namespacing``, else "".
+    ``namespace`` is its repository with ``--model-namespacing``, else "". With ``is_renamed`` its name is
+    neither that of its folder nor that of its configuration.
     """
 
     name: str
@@ -25,6 +26,7 @@ class ModelSource:
     config_file: Path | None = None
     single_file: Path | None = None
     namespace: str = ""
+    is_renamed: bool = False
 
     @property
     def key(self) -> str:

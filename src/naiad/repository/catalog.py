@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from naiad.config.source import ModelSource
 from naiad.errors import ModelLoadError, NaiadError, StoreError
 from naiad.options.remote_uri import RemoteUri
+from naiad.repository.local.added import AddedRepositories
 from naiad.repository.local.discover import discover
 from naiad.repository.local.layout import IN_TWO, Listing, check_model_name, model_directory, scan
 from naiad.repository.local.namespaces import in_namespace, namespace_of, short_name
@@ -63,7 +64,7 @@ class Catalog:
 
     With ``has_namespaces`` each of them is a namespace: models are known by their keys, so that names may repeat.
     ``remote`` are the repositories elsewhere, each of them a namespace by its address. ``close`` is called when no
-    thread asks any more.
+    thread asks any more. ``added`` has the repositories that come and go while the server runs.
     """
 
     repositories: tuple[Path, ...] = ()
@@ -71,14 +72,19 @@ class Catalog:
     has_namespaces: bool = False
     remote: tuple[RemoteRepository, ...] = ()
     close: Callable[[], None] = lambda: None
+    added: AddedRepositories = field(default_factory=AddedRepositories)
 
     def listing(self) -> Listing:
         """All models on this machine. Raises the errors of ``discover``."""
         if not self.has_namespaces:
-            return discover(self.repositories, self.paths)
-        listings = [self._listing_of(place) for place in self._places()]
+            return self._discovered()
+        listings = [*(self._listing_of(place) for place in self._places()), *self.added.in_namespaces()]
         models = {key: source for listing in listings for key, source in listing.models.items()}
         return Listing(models, tuple(problem for listing in listings for problem in listing.problems))
+
+    def _discovered(self, only: str | None = None) -> Listing:
+        found = discover(self.repositories, self.paths, only)
+        return self.added.joined(found, only) if self.added else found
 
     def places(self) -> Iterator[tuple[Path, Listing | None, str]]:
         """Each folder and path on this machine by itself, so that an unreadable one does not affect the others.
@@ -157,7 +163,7 @@ class Catalog:
         if self.has_namespaces:
             return self._obtain_key(name, may_be_old)
         check_model_name(name)
-        local = discover(self.repositories, self.paths, only=name)
+        local = self._discovered(only=name)
         is_local = name in local.models or name in local.unavailable
         models = self._remote_models(name, may_be_old, is_local)
         if not models:
@@ -202,7 +208,7 @@ class Catalog:
             OptionError: a repository is gone.
         """
         check_model_name(short_name(name) if self.has_namespaces else name)
-        listing = self.listing() if self.has_namespaces else discover(self.repositories, self.paths, only=name)
+        listing = self.listing() if self.has_namespaces else self._discovered(only=name)
         source = listing.models.get(name)
         if source is not None:
             return source

@@ -53,6 +53,11 @@ class VersionSwap:
         self._draining = draining
         self.when_changed: list[Callable[[], object]] = []
 
+    @property
+    def retiring(self) -> frozenset[asyncio.Task[bool]]:
+        """What ends with the close of each version that drains."""
+        return self._draining.retiring
+
     def changed(self) -> None:
         """Call those of ``when_changed``."""
         for call in self.when_changed:

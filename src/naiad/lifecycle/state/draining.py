@@ -57,6 +57,11 @@ class Draining:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    @property
+    def retiring(self) -> frozenset[asyncio.Task[bool]]:
+        """A task for each version, which ends once it is closed."""
+        return frozenset(self._tasks)
+
     async def finish(self, timeout: float) -> bool:
         """Wait for all versions; False when some still had open requests after ``timeout`` seconds, and were closed."""
         self._deadline = monotonic() + timeout
