@@ -9,7 +9,6 @@ import pytest
 from naiad.errors import OptionError
 from naiad.options import (
     INT32_MAX,
-    NOT_SERVED_YET,
     OPTIONS,
     Group,
     ServerOptions,
@@ -259,11 +258,19 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
         (["--cuda-virtual-address-size=0:x"], "Got x. Expected: the number of a GPU and bytes, such as 0:1073741824."),
         (["--min-supported-compute-capability=new"], "Got new. Expected: a compute capability, such as 7.5."),
         (["--sagemaker-safe-port-range=9000-8000"], "Got 9000-8000. Expected: two ports, such as 8000-9000."),
-        (["--allow-sagemaker=true", "--allow-sagemaker=true"], "Only false is taken, since the feature is off."),
         (["--zzz", "--zzz"], 'Bad option: "--zzz". unknown option.'),
         (
-            ["--allow-sagemaker=true"],
-            'Bad option: "--allow-sagemaker". not supported by this version of naiad. Only false is',
+            ["--allow-sagemaker=true", "--allow-vertex-ai=true"],
+            "The server cannot listen to SageMaker requests and Vertex AI requests at the same address and port "
+            "0.0.0.0:8080",
+        ),
+        (
+            ["--allow-sagemaker=true", "--http-port=8080"],
+            "The server cannot listen to HTTP requests and SageMaker requests at the same address and port",
+        ),
+        (
+            ["--allow-sagemaker=true", "--sagemaker-safe-port-range=8001-8002"],
+            "The server cannot listen to HTTP requests at port 8000, allowed port range is [8001, 8002]",
         ),
         (
             ["--grpc-port=65536"],
@@ -368,6 +375,47 @@ def test_a_feature_that_is_off_here_may_be_switched_off(name: str) -> None:
     assert options(f"--{name}", "0") == options()
 
 
+PREDICTION = {"AIP_MODE": "PREDICTION", "AIP_HTTP_PORT": "5234"}
+
+
+def test_vertex_ai_turns_its_own_port_on_and_the_others_off() -> None:
+    found = options(**PREDICTION)
+    assert (found.allow_vertex_ai, found.allow_http, found.allow_grpc, found.vertex_ai_port) == (
+        *(True, False, False),
+        5234,
+    )
+    assert not options(AIP_MODE="TRAINING").allow_vertex_ai
+
+
+def test_what_is_given_goes_before_what_the_platform_says() -> None:
+    found = options("--allow-http=true", "--vertex-ai-port=6000", NAIAD_ALLOW_GRPC="true", **PREDICTION)
+    assert (found.allow_vertex_ai, found.allow_http, found.allow_grpc, found.vertex_ai_port) == (True, True, True, 6000)
+    assert not options("--allow-vertex-ai=false", **PREDICTION).allow_vertex_ai
+
+
+def test_a_port_of_the_platform_that_is_none_is_named_with_its_variable() -> None:
+    (found,) = problems(AIP_HTTP_PORT="x")
+    assert found.startswith(
+        'Bad option: "--vertex-ai-port" (environment variable AIP_HTTP_PORT). Invalid option value.'
+    )
+
+
+def test_sagemaker_says_which_ports_are_whose() -> None:
+    found = options(SAGEMAKER_BIND_TO_PORT="8085", SAGEMAKER_SAFE_PORT_RANGE="8000-8010")
+    assert (found.sagemaker_port, found.sagemaker_safe_port_range, found.allow_sagemaker) == (8085, "8000-8010", False)
+    # The range is for the others, and for the same address only.
+    assert options("--allow-sagemaker=true", SAGEMAKER_SAFE_PORT_RANGE="8000-8010").allow_sagemaker
+    elsewhere = ("--http-address=127.0.0.1", "--http-port=9999", "--allow-grpc=false")
+    assert options("--allow-sagemaker=true", *elsewhere, SAGEMAKER_SAFE_PORT_RANGE="8000-8010").http_port == 9999
+
+
+def test_vertex_ai_names_the_models_where_nobody_else_does(tmp_path: Path) -> None:
+    place = {"AIP_STORAGE_URI": str(tmp_path)}
+    assert parse([], place).model_repository == (tmp_path,)
+    assert parse(["--model-repository=other"], place).model_repository == (Path("other"),)
+    assert parse([str(tmp_path)], place).model_repository == ()
+
+
 def test_backend_settings_are_merged_global_first() -> None:
     got = options(
         "--backend-config=default-max-batch-size=8",
@@ -453,8 +501,7 @@ def test_every_option_of_the_reference_is_taken() -> None:
     without_effect = [text.split()[0] for text in got.warnings if "has no effect:" in text]
     assert without_effect == [
         *("--enable-peer-access", "--http-thread-count", "--grpc-infer-thread-count"),
-        *("--grpc-infer-allocation-pool-size", "--sagemaker-port", "--sagemaker-safe-port-range"),
-        *("--sagemaker-thread-count", "--vertex-ai-port", "--vertex-ai-thread-count", "--vertex-ai-default-model"),
+        *("--grpc-infer-allocation-pool-size", "--sagemaker-thread-count", "--vertex-ai-thread-count"),
         *("--cache-directory", "--cuda-memory-pool-byte-size"),
         *("--cuda-virtual-address-size", "--buffer-manager-thread-count"),
     ]
@@ -500,10 +547,9 @@ def test_help_fits_a_terminal() -> None:
     assert "--http-port" not in check_help()
 
 
-def test_flags_are_unique_and_none_is_both_here_and_missing() -> None:
+def test_flags_are_unique() -> None:
     flags = [option.flag for option in OPTIONS]
     assert len(set(flags)) == len(flags)
-    assert not {flag[2:] for flag in flags} & NOT_SERVED_YET
 
 
 def test_the_table_of_the_documentation_has_a_row_per_option() -> None:

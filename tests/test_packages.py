@@ -167,6 +167,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("scheduling", "shared_memory", "telemetry", "tensor", "wire.http1", "wire.json_text", "wire.v2"),
         "worker.ipc.arena",
     ),
+    "frontends.http.cloud": (
+        *("engine", "frontends.http.server", "frontends.http.v2", "lifecycle.added_models", "lifecycle.state"),
+        *("wire.http1", "worker.ipc.arena"),
+    ),
     "frontends.grpc.rpc": (
         *("frontends.access", "frontends.inference", "request", "telemetry.logs", "wire.grpc", "wire.v2"),
         "worker.ipc.arena",

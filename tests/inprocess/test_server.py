@@ -238,6 +238,24 @@ def test_a_server_starts_again(repository: Path) -> None:
         server.stop()
 
 
+def test_the_ports_of_cloud_platforms_are_opened_by_name(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AIP_MODE", "PREDICTION")
+    monkeypatch.setenv("AIP_PREDICT_ROUTE", "/predict")
+    monkeypatch.setenv("AIP_HEALTH_ROUTE", "/health")
+    with caplog.at_level("INFO", "naiad"), naiad.Server(repository):
+        assert "Vertex AI" not in caplog.text
+    options = {"vertex_ai_port": 0, "sagemaker_port": 0, "vertex_ai_default_model": "echo"}
+    with caplog.at_level("INFO", "naiad"), naiad.Server(repository, **options):
+        assert "Started Sagemaker HTTPService at 0.0.0.0:" in caplog.text
+        assert "Started Vertex AI HTTPService at 0.0.0.0:" in caplog.text
+    before = set(threading.enumerate())
+    with pytest.raises(OptionError, match="Expect the default model 'gone' is loaded"):
+        naiad.Server(repository, vertex_ai_port=0, vertex_ai_default_model="gone").start()
+    assert not set(threading.enumerate()) - before
+
+
 def test_a_port_that_is_taken(naiad_server: naiad.Server) -> None:
     taken = naiad_server.http_url.rpartition(":")[2]
     before = set(threading.enumerate())

@@ -18,7 +18,7 @@ READY_S = 100.0
 BASH = ("bash", "-euo", "pipefail", "-c")
 CURL = 'curl() { command curl --silent --show-error --fail-with-body "$@"; }\n'
 SERVES = re.compile(r"^(scripts/demo|naiad serve|python (?:app/\w+\.py|-c))\b", re.MULTILINE)
-PORTS = (8000, 8001, 8002)
+PORTS = (8000, 8001, 8002, 8080)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,10 @@ class Terminal:
         self._log = folder.parent / "server.log"
         own = {"NAIAD_VENV": sys.prefix, "NAIAD_DEMO_MODELS": str(folder / "demo-models")}
         own |= {"NAIAD_HTTP_ADDRESS": "127.0.0.1", "NAIAD_GRPC_ADDRESS": "127.0.0.1"}
-        names = ("NAIAD_HTTP_PORT", "NAIAD_GRPC_PORT", "NAIAD_METRICS_PORT")
+        names = ("NAIAD_HTTP_PORT", "NAIAD_GRPC_PORT", "NAIAD_METRICS_PORT", "NAIAD_SAGEMAKER_PORT")
         own |= {name: str(port) for name, port in zip(names, self._ports.values(), strict=True)}
+        # The examples of the platforms have one port, one at a time.
+        own["NAIAD_VERTEX_AI_PORT"] = own["NAIAD_SAGEMAKER_PORT"]
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self._environment = {**os.environ, **own, "PATH": path}
         (folder / "scripts").symlink_to(ROOT / "scripts")

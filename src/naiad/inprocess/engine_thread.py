@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from naiad.engine.engine import Engine
-from naiad.errors import ModelLoadError, UnavailableError
+from naiad.errors import ModelLoadError, OptionError, UnavailableError
 from naiad.execution.model.interface import ServingModel
 from naiad.frontends.inference.offload import use_one_thread
 from naiad.inprocess.inbox import EngineInbox
@@ -20,7 +20,8 @@ from naiad.lifecycle.polling import Polling
 from naiad.options import ServerOptions
 from naiad.repository.local.layout import model_directory
 from naiad.repository.local.overrides import Overrides
-from naiad.server.build import Frontend, Parts, build, listeners, metrics_application
+from naiad.server.build import Frontend, Parts, build, metrics_application
+from naiad.server.listeners import all_listeners
 from naiad.server.load_settings import OwnBackends
 from naiad.server.process import SWITCH_INTERVAL_S
 from naiad.server.reload import reload_keys
@@ -62,7 +63,7 @@ class EngineThread:
             wait_until_ready: return when the models are loaded; False to return once the ports are open.
 
         Raises:
-            OptionError: a repository or a port cannot be used.
+            OptionError: a repository or a port cannot be used, or the models are not those that a port needs.
             ModelLoadError: with ``exit_on_error``, a model cannot be loaded. Nothing is left of the server then.
         """
         self._switch_interval_s = sys.getswitchinterval()
@@ -100,7 +101,7 @@ class EngineThread:
         startup = Startup(parts, may_be_empty=True)
         if not parts.catalog.remote:
             startup.read()
-        for listener, title in listeners(parts):
+        for listener, title in all_listeners(parts):
             await listener.start()
             self._listeners.append(listener)
             if title:
@@ -116,6 +117,8 @@ class EngineThread:
                 f"{len(missing)} model(s) cannot be loaded: {'; '.join(missing)}. Server(..., exit_on_error=False) "
                 "serves the others"
             )
+        if problem := parts.start_problem():
+            raise OptionError(problem)
         parts.reloader.start()
         if parts.watch is not None:
             self._polling = Polling(parts.manager, parts.watch, self._options.repository_poll_secs)

@@ -26,7 +26,13 @@ OTHER_NAMES: Final = {
 }
 """The options of the reference's Python package that have another name on the command line."""
 
-PORTS: Final = {"http_port": "allow_http", "grpc_port": "allow_grpc", "metrics_port": "allow_metrics"}
+PORTS: Final = {
+    "http_port": "allow_http",
+    "grpc_port": "allow_grpc",
+    "metrics_port": "allow_metrics",
+    "sagemaker_port": "allow_sagemaker",
+    "vertex_ai_port": "allow_vertex_ai",
+}
 """The options that name a port, each with the one that opens it."""
 
 _FIELDS: Final = frozenset(option.field for option in OPTIONS)

@@ -8,13 +8,11 @@ from naiad.options.command_line import nearest, parse, wants_help
 from naiad.options.kinds import INT32_MAX
 from naiad.options.listing import check_help, option_rows, option_table_markdown, serve_help
 from naiad.options.option import Group, Option
-from naiad.options.reference import NOT_SERVED_YET
 from naiad.options.server import OPTIONS, ServerOptions
 
 __all__ = [
     "CHECK_OPTIONS",
     "INT32_MAX",
-    "NOT_SERVED_YET",
     "OPTIONS",
     "Group",
     "Option",

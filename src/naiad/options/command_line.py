@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from naiad.errors import OptionError
-from naiad.options.kinds import read_boolean
+from naiad.options.cloud_platform import platform_values
 from naiad.options.option import Option
-from naiad.options.reference import NOT_SERVED_YET, OWN
+from naiad.options.reference import OWN
 from naiad.options.remote_uri import RemoteUri, is_remote
 from naiad.options.server import LISTENER_FIELDS, OPTIONS, ServerOptions
 
@@ -71,13 +71,15 @@ def wants_help(argv: Iterable[str]) -> bool:
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> ServerOptions:
     """The options of ``naiad serve``.
 
-    The command line overrides the environment. A value is given as ``--name=value`` or ``--name value``; an empty
-    environment variable counts as not set, and ``;`` separates the values of a repeatable option there.
+    The command line overrides the environment, and that overrides the variables of a cloud platform. A value is given
+    as ``--name=value`` or ``--name value``; an empty environment variable counts as not set, and ``;`` separates the
+    values of a repeatable option there.
 
     Raises:
         OptionError: one line for each problem.
     """
     reading, paths = read(argv, environ, OPTIONS)
+    _read_platform(environ, reading, bool(paths))
     if not paths and not {"model_repository"} & (reading.values.keys() | reading.failed):
         reading.problems.append(
             "--model-repository must be specified: give --model-repository=<folder of models>, or name model files "
@@ -154,7 +156,7 @@ def _split(argv: Sequence[str], known: Mapping[str, Option]) -> tuple[list[_Give
 
 def _completed(name: str, known: Mapping[str, Option]) -> str:
     """The one known name that begins with ``name``, an abbreviation as in the reference; else ``name`` itself."""
-    others = (*_by_name(OPTIONS), *NOT_SERVED_YET)
+    others = _by_name(OPTIONS)
     if not name or name in known or name in others:
         return name
     found = {option.field: full for full, option in known.items() if full.startswith(name)}
@@ -170,9 +172,9 @@ def _takes_value(name: str, known: Mapping[str, Option]) -> bool:
     """Whether the next word is the value of the option ``name``; a misspelt name counts as the nearest one."""
     option = known.get(name) or _by_name(OPTIONS).get(name)
     # Otherwise the value of a misspelt option would be reported as a missing file as well.
-    if option is None and name not in NOT_SERVED_YET:
+    if option is None:
         option = known.get(nearest(name, known) or "")
-    return not option.kind.is_flag if option else name in NOT_SERVED_YET
+    return option is not None and not option.kind.is_flag
 
 
 def _read_given(item: _Given, options: Sequence[Option], reading: _Reading) -> str:
@@ -206,14 +208,7 @@ def _remark(option: Option, name: str, reading: _Reading) -> None:
 
 def _read_unknown(item: _Given, options: Sequence[Option], reading: _Reading) -> None:
     """Add the problem of an option that this command does not have, if there is one."""
-    if item.name in NOT_SERVED_YET and _is_false(item.value):
-        return
     flag = item.name if item.name.startswith("-") else "--" + item.name
-    # Refused, and not ignored: a server that only seems to serve the feature would mislead.
-    if item.name in NOT_SERVED_YET:
-        text = "not supported by this version of naiad. Only false is taken, since the feature is off."
-        reading.add_problem(f'Bad option: "{flag}". {text}')
-        return
     if item.name in _by_name(OPTIONS):
         reading.add_problem(f'Bad option: "{flag}". it is an option of naiad serve only.')
         return
@@ -226,13 +221,6 @@ def _read_unknown(item: _Given, options: Sequence[Option], reading: _Reading) ->
     reading.add_problem(f'Bad option: "{flag}". unknown option{hint}')
 
 
-def _is_false(text: str | None) -> bool:
-    try:
-        return text is not None and not read_boolean(text)
-    except ValueError:
-        return False
-
-
 def _read_variable(option: Option, environ: Mapping[str, str], reading: _Reading) -> None:
     text = environ.get(option.variable, "")
     if not text:
@@ -241,6 +229,14 @@ def _read_variable(option: Option, environ: Mapping[str, str], reading: _Reading
     for part in filter(None, texts):
         reading.accept(option, part, f" (environment variable {option.variable})")
     _remark(option, option.variable, reading)
+
+
+def _read_platform(environ: Mapping[str, str], reading: _Reading, has_paths: bool) -> None:
+    known = {option.field: option for option in OPTIONS}
+    given = reading.values.keys() | reading.failed
+    for field_name, text, variable in platform_values(environ, has_paths or "model_repository" in given):
+        if field_name not in given:
+            reading.accept(known[field_name], text, f" (environment variable {variable})")
 
 
 def _warn_of_variables(environ: Mapping[str, str], reading: _Reading) -> None:

@@ -1,4 +1,4 @@
-"""The kinds of the reference's options about GPUs and ports, most of which have no effect here.
+"""The kinds of the reference's options about GPUs, most of which have no effect here.
 
 Their values are checked nevertheless, so that a command line that works here works there. Source of the syntax: the
 reference's ``command_line_parser.cc``.
@@ -11,16 +11,8 @@ from typing import Final
 
 from naiad.options.kinds import INT64_MAX, Kind, integer
 
-_PORTS: Final = re.compile(r"(?P<first>[0-9]{1,9})-(?P<last>[0-9]{1,9})")
 _FRACTION: Final = re.compile(r"0*1(?:\.0*)?|0*(?:\.[0-9]+)?|0+\.")
 _CAPABILITY: Final = re.compile(r"[0-9]+(?:\.[0-9]*)?")
-
-
-def _read_ports(text: str) -> str:
-    found = _PORTS.fullmatch(text)
-    if found is None or not int(found["first"]) <= int(found["last"]) <= 65535:
-        raise ValueError(f"Invalid option value. Got {text}")
-    return text
 
 
 def _read_capability(text: str) -> str:
@@ -47,4 +39,3 @@ def _read_share_of_gpu(text: str) -> str:
 BYTES_OF_GPU: Final = Kind("<gpu>:<bytes>", "the number of a GPU and bytes, such as 0:1073741824", _read_bytes_of_gpu)
 SHARE_OF_GPU: Final = Kind("<gpu>:<fraction>", "the number of a GPU and a fraction, such as 0:0.8", _read_share_of_gpu)
 COMPUTE_CAPABILITY: Final = Kind("<number>", "a compute capability, such as 7.5", _read_capability)
-PORT_RANGE: Final = Kind("<first>-<last>", "two ports, such as 8000-9000", _read_ports)

@@ -4,13 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-NOT_SERVED_YET: Final = frozenset({"allow-sagemaker", "allow-vertex-ai"})
-"""Options of the reference that are missing here, by their names without the leading dashes.
-
-All are booleans for features that do not exist here, so they may be given as false. Delete a name when ``server.py``
-gets the option.
-"""
-
 OWN: Final = frozenset(
     {
         "accelerator_check",

@@ -19,7 +19,7 @@ from naiad.options.cache_config import (
     redis_cache,
 )
 from naiad.options.host_policy import HOST_POLICY, HostPolicySetting, affinities
-from naiad.options.ignored import BYTES_OF_GPU, COMPUTE_CAPABILITY, PORT_RANGE, SHARE_OF_GPU
+from naiad.options.ignored import BYTES_OF_GPU, COMPUTE_CAPABILITY, SHARE_OF_GPU
 from naiad.options.kinds import (
     ADDRESS,
     BACKEND_SETTING,
@@ -32,7 +32,6 @@ from naiad.options.kinds import (
     INT32_MAX,
     INT64_MAX,
     LEVEL,
-    MAX_PORT,
     MIRROR,
     PORT,
     PROCESSES,
@@ -43,6 +42,7 @@ from naiad.options.kinds import (
     integer,
 )
 from naiad.options.latency_objective import LATENCY_OBJECTIVE
+from naiad.options.listeners import CLOUD_ADDRESS, PORT_RANGE, SAGEMAKER, ListenerAddress, port_problems
 from naiad.options.metrics_config import COUNTERS, METRICS_SETTING, MetricsSetting, MetricsValue
 from naiad.options.option import Group, Option, declare
 from naiad.options.origin import ORIGIN
@@ -65,14 +65,12 @@ _INFER_THREADS = "invalid argument for --grpc_infer_thread_count. Must be in the
 # A command line of the reference should start this server: options that change nothing here cost a warning each.
 _OF_GPUS = "Accepted for compatibility, without effect: frameworks manage the memory of GPUs themselves."
 _NO_GPUS = "has no effect: frameworks manage the memory of GPUs themselves"
-_OF_SAGEMAKER = "Accepted for compatibility, without effect: this version does not serve SageMaker."
-_NO_SAGEMAKER = "has no effect: this version does not serve SageMaker"
-_OF_VERTEX = "Accepted for compatibility, without effect: this version does not serve Vertex AI."
+_OF_CLOUD_THREADS = "Accepted for compatibility, without effect: one event loop serves all connections."
+_NO_CLOUD_THREADS = "has no effect: one event loop serves all connections"
 CORES_PER_FRONT_END: Final = 4
 """The cores for each front-end process with ``--frontend-processes=auto``."""
 MOST_FRONT_ENDS: Final = 4
 """The most of them: the engine's process is busy with so many, and more make it slower (``docs/every-core.md``)."""
-_NO_VERTEX = "has no effect: this version does not serve Vertex AI"
 
 
 @dataclass(frozen=True, slots=True)
@@ -516,12 +514,36 @@ class ServerOptions:
         f"Milliseconds for open calls of such a connection to finish; {INT32_MAX} for no limit.",
     )
 
-    sagemaker_port: int = declare(Group.SAGEMAKER, PORT, 8080, _OF_SAGEMAKER, remark=_NO_SAGEMAKER)
-    sagemaker_safe_port_range: str = declare(Group.SAGEMAKER, PORT_RANGE, "", _OF_SAGEMAKER, remark=_NO_SAGEMAKER)
-    sagemaker_thread_count: int = declare(Group.SAGEMAKER, integer(1), 8, _OF_SAGEMAKER, remark=_NO_SAGEMAKER)
-    vertex_ai_port: int = declare(Group.VERTEX, PORT, 8080, _OF_VERTEX, remark=_NO_VERTEX)
-    vertex_ai_thread_count: int = declare(Group.VERTEX, integer(1), 8, _OF_VERTEX, remark=_NO_VERTEX)
-    vertex_ai_default_model: str = declare(Group.VERTEX, TEXT, "", _OF_VERTEX, remark=_NO_VERTEX)
+    allow_sagemaker: bool = declare(Group.SAGEMAKER, BOOLEAN, False, "Whether requests of Amazon SageMaker are served.")
+    sagemaker_port: int = declare(
+        Group.SAGEMAKER,
+        PORT,
+        8080,
+        "Port to listen on for requests of SageMaker; SAGEMAKER_BIND_TO_PORT is another way to set it.",
+    )
+    sagemaker_safe_port_range: str = declare(
+        Group.SAGEMAKER,
+        PORT_RANGE,
+        "",
+        "The ports that SageMaker leaves to the other listeners; SAGEMAKER_SAFE_PORT_RANGE is another way to set it.",
+    )
+    sagemaker_thread_count: int = declare(Group.SAGEMAKER, integer(1), 8, _OF_CLOUD_THREADS, remark=_NO_CLOUD_THREADS)
+    allow_vertex_ai: bool = declare(
+        Group.VERTEX,
+        BOOLEAN,
+        False,
+        "Whether requests of Google Vertex AI are served. AIP_MODE=PREDICTION turns it on, and HTTP and gRPC off.",
+    )
+    vertex_ai_port: int = declare(
+        Group.VERTEX, PORT, 8080, "Port to listen on for requests of Vertex AI; AIP_HTTP_PORT is another way to set it."
+    )
+    vertex_ai_thread_count: int = declare(Group.VERTEX, integer(1), 8, _OF_CLOUD_THREADS, remark=_NO_CLOUD_THREADS)
+    vertex_ai_default_model: str = declare(
+        Group.VERTEX,
+        TEXT,
+        "",
+        "The model that serves predictions of Vertex AI; it may be left out where a single model is loaded.",
+    )
 
     http_server_cert: str = declare(
         Group.HTTP,
@@ -869,11 +891,12 @@ class ServerOptions:
     def problems(self) -> list[str]:
         """The conflicts among the options; empty without any."""
         listeners = (
-            ("HTTP", self.allow_http, self.http_address, self.http_port),
-            ("GRPC", self.allow_grpc, self.grpc_address, self.grpc_port),
-            ("metrics", self.allow_metrics, self.metrics_address, self.metrics_port),
+            ListenerAddress("HTTP", self.allow_http, self.http_address, self.http_port),
+            ListenerAddress("GRPC", self.allow_grpc, self.grpc_address, self.grpc_port),
+            ListenerAddress("metrics", self.allow_metrics, self.metrics_address, self.metrics_port),
+            ListenerAddress(SAGEMAKER, self.allow_sagemaker, CLOUD_ADDRESS, self.sagemaker_port),
+            ListenerAddress("Vertex AI", self.allow_vertex_ai, CLOUD_ADDRESS, self.vertex_ai_port),
         )
-        taken: dict[tuple[str, int], str] = {}
         found = [
             *cache_problems(self.cache_config, self.response_cache_byte_size),
             *self._tls_problems(),
@@ -883,19 +906,7 @@ class ServerOptions:
         ]
         if self.http_port_serves_grpc and not self.allow_http:
             found.append("--http-port-serves-grpc needs the HTTP port: leave it out, or set --allow-http=true")
-        for name, allowed, address, port in listeners:
-            if not allowed or port == 0:
-                continue
-            if not 0 < port <= MAX_PORT:
-                found.append(_wrong_port(name, port))
-                continue
-            other = taken.setdefault((address, port), name)
-            if other is not name:
-                found.append(
-                    f"The server cannot listen to {other} requests and {name} requests at the same address and port "
-                    f"{address}:{port}"
-                )
-        return found
+        return found + port_problems(listeners, self.sagemaker_safe_port_range)
 
     def _repository_problems(self) -> Iterator[str]:
         if self.load_model and self.model_control_mode != "explicit":
@@ -917,11 +928,6 @@ class ServerOptions:
             yield "--grpc-use-ssl-mutual needs --grpc-root-cert: name the PEM file that vouches for the clients"
         if self.allow_http and self.http_uses_tls and not (self.http_server_cert and self.http_server_key):
             yield "TLS on the HTTP port needs --http-server-cert and --http-server-key: name the server's two PEM files"
-
-
-def _wrong_port(name: str, port: int) -> str:
-    problem = f"Provided option value is out of bound. Got {port}. Expected: {PORT.expected}."
-    return f'Bad option: "--{name.lower()}-port". {problem}'
 
 
 OPTIONS: tuple[Option, ...] = tuple(
@@ -950,6 +956,11 @@ LISTENER_FIELDS = frozenset(
         "allow_metrics",
         "metrics_address",
         "metrics_port",
+        "allow_sagemaker",
+        "sagemaker_port",
+        "sagemaker_safe_port_range",
+        "allow_vertex_ai",
+        "vertex_ai_port",
     }
 )
 """The fields that ``ServerOptions.problems`` checks; it is skipped when one of them could not be read."""

@@ -93,6 +93,7 @@ class Parts:
         ports: the listeners by their protocols, as they are made.
         grpc_ports: the number of the gRPC port, once it is open; empty without one, and in front-end processes.
         on_loaded: called once every model of the start is loaded or has failed.
+        start_checks: called after that; each returns why the server cannot serve, "" if it can.
         front_requests: how many requests front-end processes have run, have read, and have handed over; empty without
             them.
         replicas_in_flight: by front-end process, the requests that it runs itself, and their bytes.
@@ -118,6 +119,11 @@ class Parts:
     front_requests: dict[str, int] = field(default_factory=dict)
     replicas_in_flight: dict[int, tuple[int, int]] = field(default_factory=dict)
     on_loaded: list[Callable[[], object]] = field(default_factory=list)
+    start_checks: list[Callable[[], str]] = field(default_factory=list)
+
+    def start_problem(self) -> str:
+        """Why the server cannot serve with the models that are loaded; "" if it can."""
+        return next(filter(None, (check() for check in self.start_checks)), "")
 
     def close(self) -> None:
         """Stop the threads of the parts and release their memory and files."""
@@ -202,7 +208,8 @@ def build(options: ServerOptions, log: ServerLog, own_backends: OwnBackends = NO
 
 
 def listeners(parts: Parts) -> Iterator[tuple[Frontend, str]]:
-    """The listeners that the options ask for, each with its title for the log; "" for one without a port.
+    """The listeners of HTTP, gRPC and metrics that the options ask for, each with its title for the log; "" for one
+    without a port.
 
     Each is made only once the one before it has been started: the HTTP port hands HTTP/2 connections to the gRPC
     listener, and a port that is taken is reported before certificates of the next are read.

@@ -15,7 +15,8 @@ from naiad.frontends.inference.offload import use_one_thread
 from naiad.gpus.lost import lost_gpus
 from naiad.lifecycle.polling import Polling
 from naiad.options import ServerOptions, option_rows
-from naiad.server.build import Frontend, Parts, build, listeners
+from naiad.server.build import Frontend, Parts, build
+from naiad.server.listeners import all_listeners
 from naiad.server.process import (
     StopSignals,
     allow_open_files,
@@ -35,13 +36,13 @@ logger = logging.getLogger("naiad")
 
 
 MakeListeners = Callable[[Parts], Iterator[tuple[Frontend, str]]]
-"""Starts the listeners of a server, like ``build.listeners``."""
+"""Starts the listeners of a server, like ``all_listeners``."""
 
 
 class ServingProcess:
     """Serves with the given parts until a signal stops it. ``run`` returns the exit code."""
 
-    def __init__(self, parts: Parts, make_listeners: MakeListeners = listeners) -> None:
+    def __init__(self, parts: Parts, make_listeners: MakeListeners = all_listeners) -> None:
         self._parts = parts
         self._make_listeners = make_listeners
         self._options = parts.options
@@ -79,6 +80,11 @@ class ServingProcess:
             await self._load()
             if options.exit_on_error and self._engine.not_loaded():
                 logger.error("error: creating server: Internal - failed to load all models")
+                self._engine.exiting = True
+                await self._shut_down()
+                return 1
+            if problem := parts.start_problem():
+                logger.error("error: creating server: %s", problem)
                 self._engine.exiting = True
                 await self._shut_down()
                 return 1
@@ -187,7 +193,7 @@ def _status(row: Mapping[str, str]) -> str:
     return f"{row['state']}: {row['reason']}" if row.get("reason") else row.get("state", "")
 
 
-def run(options: ServerOptions, log: ServerLog, make_listeners: MakeListeners = listeners) -> int:
+def run(options: ServerOptions, log: ServerLog, make_listeners: MakeListeners = all_listeners) -> int:
     """Serve with ``options`` until a signal stops the server; returns the exit code of the process.
 
     Args:
@@ -195,7 +201,7 @@ def run(options: ServerOptions, log: ServerLog, make_listeners: MakeListeners = 
         make_listeners: makes the listeners; those of the engine's process where front-end processes serve the ports.
     """
     allow_open_files(
-        options.http_max_connections,
+        options.http_max_connections * (1 + options.allow_sagemaker + options.allow_vertex_ai),
         options.grpc_max_connections if options.serves_grpc else 0,
         MAX_REGIONS if options.allow_client_shm else 0,
     )

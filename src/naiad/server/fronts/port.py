@@ -26,6 +26,7 @@ from naiad.server.fronts.model_table import ModelTable, TableChange
 from naiad.server.fronts.replicas.fresh_counts import FreshCounts
 from naiad.server.fronts.replicas.rules import ReplicaRules
 from naiad.server.fronts.replicas.session import ReplicaSession
+from naiad.server.listeners import cloud_ports
 
 if TYPE_CHECKING:
     from naiad.frontends.grpc.rpc.call import Methods
@@ -265,11 +266,13 @@ def _stop_this_process() -> None:
 
 
 def engine_listeners(control: socket.socket) -> Callable[[Parts], Iterator[tuple[Frontend, str]]]:
-    """What makes the listeners of the engine's process, as ``build.listeners`` does for a server of one process."""
+    """What makes the listeners of the engine's process, as ``all_listeners`` does for a server of one process."""
 
     def listeners(parts: Parts) -> Iterator[tuple[Frontend, str]]:
         port = FrontPort(parts, control)
         yield port, ""
+        # Their requests are few, and need what only the engine has: models that come and go.
+        yield from cloud_ports(parts, port.counts.before_statistics, port.counts.before_all)
         if parts.options.allow_metrics:
             yield metrics_listener(parts, port.counts.before_all), "Metrics Service"
 

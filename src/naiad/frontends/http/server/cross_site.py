@@ -12,7 +12,7 @@ from naiad.frontends.access.features import feature_of_http
 from naiad.frontends.http.server.replies import send_message
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from naiad.frontends.http.server.exchange import Application, Exchange, Handler
     from naiad.wire.http1.head import RequestHead
@@ -25,11 +25,13 @@ _TEXT: Final = (
 )
 
 
-def without_cross_site(application: Application, origins: Collection[str]) -> Application:
+def without_cross_site(
+    application: Application, origins: Collection[str], feature_of: Callable[[str], str] = feature_of_http
+) -> Application:
     """``application`` without the steering requests of pages that are neither its own nor from ``origins``."""
 
     def find(head: RequestHead) -> Handler:
-        if head.method == "POST" and is_cross_site(head) and feature_of_http(head.target) in STEERING:
+        if head.method == "POST" and is_cross_site(head) and feature_of(head.target) in STEERING:
             origin = head.headers.get("origin", "")
             if not ("*" in origins or origin in origins):
                 head.refused = True
