@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
+import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +20,7 @@ import tritonclient.http
 import tritonclient.http.aio
 
 import naiad
+from naiad.errors import OptionError
 from naiad.pytriton.client import (
     AsyncioDecoupledModelClient,
     AsyncioModelClient,
@@ -43,8 +46,9 @@ from naiad.pytriton.exceptions import (
 from naiad.pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
 from naiad.pytriton.model_config.common import ModelWarmup, WarmupInput
 from naiad.pytriton.proxy.types import Request
-from naiad.pytriton.triton import RemoteTriton, Triton, TritonConfig, TritonSecurityConfig
+from naiad.pytriton.triton import RemoteTriton, Triton, TritonConfig, TritonSecurityConfig, VertextAILifecyclePolicy
 from naiad.testing.waiting import wait_until
+from support.document_blocks import free_ports
 
 Array = np.ndarray[Any, Any]
 Outputs = dict[str, Array]
@@ -453,9 +457,41 @@ def test_inside_a_running_loop() -> None:
     assert asyncio.run(main()) == 6
 
 
-def test_other_front_ends_are_refused() -> None:
-    with pytest.raises(PyTritonValidationError, match="no front end for Vertex AI"):
-        Triton(config=TritonConfig(allow_vertex_ai=True))
+def test_the_ports_of_cloud_platforms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME", "AddSub")
+    monkeypatch.setenv("AIP_PREDICT_ROUTE", "/predict")
+    monkeypatch.setenv("AIP_HEALTH_ROUTE", "/health")
+    sagemaker, vertex_ai = free_ports(2)
+    config = replace(
+        LOCAL, allow_sagemaker=True, sagemaker_port=sagemaker, allow_vertex_ai=True, vertex_ai_port=vertex_ai
+    )
+    inputs = [{"name": f"INPUT_{n}", "datatype": "FP32", "shape": [1, 1], "data": [3]} for n in (1, 2)]
+    body = json.dumps({"inputs": inputs}).encode()
+    # With this policy the server starts when its model is bound: Vertex AI looks for it at the start.
+    with Triton(config=config, triton_lifecycle_policy=VertextAILifecyclePolicy) as triton:
+        triton.bind("AddSub", add_sub, [numbers(), numbers()], [numbers("add"), numbers("sub")])
+        triton.run()
+        for port, path in ((sagemaker, "/invocations"), (vertex_ai, "/predict")):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", body, timeout=30) as answer:
+                found = {output["name"]: output["data"] for output in json.load(answer)["outputs"]}
+            assert found == {"add": [6], "sub": [0]}
+
+
+def test_a_port_of_a_platform_opens_nothing_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIP_MODE", "PREDICTION")
+    with Triton(config=replace(LOCAL, sagemaker_port=1, vertex_ai_port=1)) as triton:
+        triton.bind("AddSub", add_sub, [numbers(), numbers()], [numbers("add"), numbers("sub")])
+        triton.run()
+        assert triton.http_url and triton.grpc_url
+
+
+def test_vertex_ai_needs_a_model_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIP_PREDICT_ROUTE", "/predict")
+    monkeypatch.setenv("AIP_HEALTH_ROUTE", "/health")
+    triton = Triton(config=replace(LOCAL, allow_vertex_ai=True, vertex_ai_port=0))
+    with pytest.raises(OptionError, match="Expect the model repository contains only a single model"):
+        triton.run()
+    assert not triton.stop()
 
 
 def test_requests_are_batched(caplog: pytest.LogCaptureFixture) -> None:

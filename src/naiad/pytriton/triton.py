@@ -55,7 +55,6 @@ logger = logging.getLogger("naiad")
 
 MONITORING_PERIOD_S: Final = 10.0
 _MODEL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
-_OTHER_FRONT_ENDS: Final = {"allow_sagemaker": "SageMaker", "allow_vertex_ai": "Vertex AI"}
 
 
 class TritonBase:
@@ -230,7 +229,6 @@ class Triton(TritonBase):
         security_config: which endpoints need a token.
 
     Raises:
-        PyTritonValidationError: the options ask for a front end that this server does not have.
         OptionError: an option is wrong.
     """
 
@@ -272,15 +270,12 @@ class Triton(TritonBase):
 
     def _new_server(self) -> Server:
         given = {name: value for name, value in self._config.to_dict().items() if value is not None}
-        for name, service in _OTHER_FRONT_ENDS.items():
-            if given.pop(name, False):
-                raise PyTritonValidationError(
-                    f"found {name}=True, and this server has no front end for {service}: leave it out, and let "
-                    f"{service} call the routes of HTTP (http_port=8080)"
-                )
         # Their ports are those of ``naiad serve`` unless the configuration names others.
         for allow in ("allow_http", "allow_grpc", "allow_metrics"):
             given.setdefault(allow, True)
+        # A port alone opens nothing here.
+        for allow in ("allow_sagemaker", "allow_vertex_ai"):
+            given.setdefault(allow, False)
         repository = given.pop("model_repository", ())
         for name, rules in self._security_config.options().items():
             given[name] = [*([given[name]] if name in given else []), *rules]
