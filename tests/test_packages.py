@@ -168,8 +168,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "worker.ipc.arena",
     ),
     "frontends.http.cloud": (
-        *("engine", "frontends.http.server", "frontends.http.v2", "lifecycle.added_models", "lifecycle.state"),
-        *("wire.http1", "worker.ipc.arena"),
+        *("engine", "frontends.http.server", "frontends.http.v2", "lifecycle.added_models", "lifecycle.memory"),
+        *("lifecycle.state", "wire.http1", "worker.ipc.arena"),
     ),
     "frontends.grpc.rpc": (
         *("frontends.access", "frontends.inference", "request", "telemetry.logs", "wire.grpc", "wire.v2"),

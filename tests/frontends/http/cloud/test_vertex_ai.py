@@ -187,6 +187,12 @@ def test_the_only_model_is_the_default(one: Path, tmp_path: Path) -> None:
         assert redirected(found, "metrics").status == 400
 
 
+def test_a_default_model_may_be_loaded_by_the_first_prediction(models: Path, tmp_path: Path) -> None:
+    options = (EXPLICIT, "--load-on-demand-secs=30", "--vertex-ai-default-model=same")
+    with vertex_ai(tmp_path / "log", models, *options) as found:
+        assert loaded(found.post(PREDICT, numbers([3])))["outputs"][0]["data"] == [3]
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError
+from naiad.lifecycle.memory.load_on_demand import ModelNotLoadedError
 
 
 class DefaultModel:
@@ -36,7 +37,11 @@ class DefaultModel:
 
     def _is_loaded(self) -> bool:
         try:
-            return self._engine.is_model_ready(self._wanted, None)
+            self._engine.find(self._wanted, None)
+        except ModelNotLoadedError:
+            # The first prediction loads it.
+            return True
         except NaiadError:
-            # Several repositories have a model of that name.
+            # It is missing or broken, or several repositories have a model of that name.
             return False
+        return True
