@@ -87,7 +87,7 @@ def loop_factory() -> type[asyncio.AbstractEventLoop] | None:
     return loop
 
 
-def allow_open_files(http: int, grpc: int, regions: int) -> None:
+def allow_open_files(http: int, grpc: int, regions: int, others: int = 0) -> None:
     """Raise the process's limit of open files to the need of its connections and shared-memory regions.
 
     A limit that stays too low for the larger of both ports is warned about: the kernel would then drop connections
@@ -97,12 +97,13 @@ def allow_open_files(http: int, grpc: int, regions: int) -> None:
         http: the most connections on the HTTP port.
         grpc: the most connections on the gRPC port; 0 without one.
         regions: the most shared-memory regions of clients.
+        others: the most connections on further ports.
     """
     try:
         import resource
     except ImportError:
         return
-    wanted, needed = http + grpc + regions + OTHER_FILES, max(http, grpc) + OTHER_FILES
+    wanted, needed = http + grpc + regions + others + OTHER_FILES, max(http, grpc) + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
     if soft == unlimited or soft >= wanted:

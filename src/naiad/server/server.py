@@ -201,9 +201,10 @@ def run(options: ServerOptions, log: ServerLog, make_listeners: MakeListeners = 
         make_listeners: makes the listeners; those of the engine's process where front-end processes serve the ports.
     """
     allow_open_files(
-        options.http_max_connections * (1 + options.allow_sagemaker + options.allow_vertex_ai),
+        options.http_max_connections,
         options.grpc_max_connections if options.serves_grpc else 0,
         MAX_REGIONS if options.allow_client_shm else 0,
+        options.http_max_connections * (options.allow_sagemaker + options.allow_vertex_ai),
     )
     try:
         return run_on_loop(_serve(options, log, make_listeners))

@@ -25,6 +25,7 @@ from support.served_models import identity, numbers, write_model
 
 REDIRECT = "X-Vertex-Ai-Triton-Redirect"
 Ports = tuple[CloudPort, CloudPort]
+FEW = f"--api-key=few infer {hashed('few')} rate=0.001 burst=2"
 KEYS = tuple(f"--api-key={name} {name} {hashed(name)}" for name in ("infer", "manage", "observe"))
 
 
@@ -47,7 +48,7 @@ def both(root: Path, log: Path, *options: object) -> Iterator[Ports]:
 
 @pytest.fixture(scope="module")
 def guarded(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
-    yield from both(root, tmp_path_factory.mktemp("log") / "log", *KEYS)
+    yield from both(root, tmp_path_factory.mktemp("log") / "log", *KEYS, FEW)
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +84,14 @@ class TestKeys:
                 assert port.post(path, numbers([1]), key("wrong")).status == 401
                 assert port.post(path, numbers([1]), key("observe")).status == 403
                 assert loaded(port.post(path, numbers([1]), key("infer")))["outputs"][0]["data"] == [1]
+
+    def test_both_ports_count_for_the_limit_of_a_key(self, guarded: Ports) -> None:
+        sagemaker, vertex = guarded
+        assert sagemaker.post("/invocations", numbers([1]), key("few")).status == 200
+        assert vertex.post(PREDICT, numbers([1]), key("few")).status == 200
+        for port, path in ((sagemaker, "/invocations"), (vertex, PREDICT)):
+            answer = port.post(path, numbers([1]), key("few"))
+            assert (answer.status, int(answer.headers["retry-after"]) > 0) == (429, True)
 
     def test_models_of_sagemaker_need_the_scope_for_changes(self, guarded: Ports, root: Path) -> None:
         port, _ = guarded

@@ -185,6 +185,7 @@ def test_the_target_model_names_the_model(port: CloudPort, root: Path) -> None:
         (b'{"model_name": "a", "url": ["x"]}', "Unable to parse 'url'"),
         (b'{"url": "ROOT/first/model"}', 'Invalid "model_name"'),
         (b'{"model_name": "a/b", "url": "ROOT/first/model"}', 'Invalid "model_name"'),
+        (b'{"model_name": "' + b"a" * 1025 + b'", "url": "ROOT/first/model"}', 'Invalid "model_name"'),
         (b'{"model_name": "..", "url": "ROOT/first/model"}', "path traversal"),
         (b'{"model_name": "a"}', "expected a path of the form ROOT/<hash>/model[/<subdir>]"),
         (b'{"model_name": "a", "url": "/dev/model"}', 'Invalid "url"'),

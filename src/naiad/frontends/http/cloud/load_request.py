@@ -15,7 +15,7 @@ from naiad.frontends.http.v2.small_body import read_settings
 TARGET_HEADER: Final = "x-amzn-sagemaker-target-model"
 """The archive that a model came from, as the caller of the endpoint names it."""
 _PART: Final = "[0-9A-Za-z._]+"
-_ID: Final = re.compile(r"[^/\x00-\x1f\x7f]+")
+_ID: Final = re.compile(r"[^/\x00-\x1f\x7f]{1,1024}")
 _NAME: Final = re.compile(r"(?!\.{1,2}$)[^/\\\x00-\x1f\x7f]*[^/\\\s\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
 
 
@@ -44,7 +44,7 @@ def read_load_request(body: Body, headers: Mapping[str, str], root: Path) -> Loa
     model_id, url = _text(values, "model_name"), _text(values, "url")
     if _ID.fullmatch(model_id) is None:
         raise InvalidArgumentError(
-            f"Invalid \"model_name\" '{model_id}': expected a name without slashes, which is part of later paths"
+            f"Invalid \"model_name\" '{model_id}': expected a part of a path, up to 1024 characters without slashes"
         )
     target = headers.get(TARGET_HEADER, "")
     # An archive in a folder, "team/model.tar.gz", makes no name of a model.
