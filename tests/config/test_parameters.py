@@ -67,6 +67,16 @@ def test_models_that_read_their_own_parameters_have_any(backend: str) -> None:
     assert remarks(config) == []
 
 
+def test_a_batch_strategy_has_any_parameters() -> None:
+    config = config_of("onnxruntime", "TRITON_BATCH_STRATEGY_PATH", "max_batch_byte", "team")
+    assert validate(config) == []
+    assert remarks(config) == []
+    # The name in the reference's example, for a model whose strategy lies in a folder.
+    config = config_of("onnxruntime", "MAX_BATCH_VOLUME_BYTES")
+    assert validate(config) == []
+    assert remarks(config) == []
+
+
 def test_a_parameter_that_needs_a_gpu() -> None:
     text = (
         "parameter 'gpu_mem_limit' of model 'm' has no effect: it needs a GPU, and no instance group of the model is "

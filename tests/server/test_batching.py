@@ -132,6 +132,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     write_model(models, "fail", POISONED + look_up + parameter("batch_error", "fail"), graph=LOOK_UP)
     at = write_model(models, "custom", onnx + RAGGED, graph=RAGGED_GRAPH)
     (at / "batchstrategy.py").write_text(STRATEGY)
+    # Names that are close to "max_batch_bytes"; the first is that of the reference's example.
+    own = parameter("MAX_BATCH_VOLUME_BYTES", "2") + parameter("MAX_BATCH_BYTE", "2")
+    chosen = onnx + RAGGED + parameter("TRITON_BATCH_STRATEGY_PATH", "own.py") + own
+    at = write_model(models, "custom_parameters", chosen, graph=RAGGED_GRAPH)
+    (at / "own.py").write_text(STRATEGY)
     write_model(models, "bounded", onnx + PADDED + parameter("max_batch_bytes", "64"), graph=PADDED_GRAPH)
     for name, more in (("python", ""), ("python_split", parameter("batch_error", "split"))):
         at = write_model(models, name, PYTHON + more)
@@ -260,10 +265,11 @@ def runs(server: RunningServer, model: str, act: Callable[[], object]) -> int:
 
 
 @pytest.mark.slow
-def test_a_rule_of_the_model_s_own(caller: Caller, server: RunningServer) -> None:
+@pytest.mark.parametrize("model", ["custom", "custom_parameters"])
+def test_a_rule_of_the_model_s_own(caller: Caller, server: RunningServer, model: str) -> None:
     answers: list[Any] = []
-    asks = [partial(caller.ask, "custom", "X", value) for value in VALUES]
-    assert runs(server, "custom", lambda: answers.extend(caller.together(asks))) == 2
+    asks = [partial(caller.ask, model, "X", value) for value in VALUES]
+    assert runs(server, model, lambda: answers.extend(caller.together(asks))) == 2
     assert [answer["Y"].tolist() for answer in answers] == [(value * 2).tolist() for value in VALUES]
 
 

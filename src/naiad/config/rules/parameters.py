@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator
 from typing import Any, Final
 
+from naiad.config.known_parameters.every_model import BATCH_STRATEGY
 from naiad.config.known_parameters.parameter import GPU, KnownParameter
 from naiad.config.known_parameters.tables import find, known_parameters
 from naiad.config.messages import enum_name
@@ -18,7 +19,7 @@ _NEAR: Final = 0.8
 def violations(config: Any) -> Iterator[Violation]:
     """Unknown parameters of a framework's model that are close to a known one."""
     known = known_parameters(config.backend)
-    for key in sorted(config.parameters) if known else ():
+    for key in sorted(config.parameters) if known and not _has_strategy(config) else ():
         near = "" if find(key, known) else _nearest(key, known)
         if near:
             yield _at(key, config, f"is unknown to the backend '{config.backend}', did you mean '{near}'?")
@@ -30,10 +31,17 @@ def remarks(config: Any) -> Iterator[Violation]:
     has_gpu = any(enum_name(group, "kind") == "KIND_GPU" for group in config.instance_group)
     for key in sorted(config.parameters) if known else ():
         found = find(key, known)
+        if found is None and _has_strategy(config):
+            continue
         if found is None:
             yield _at(key, config, f"is unknown to the backend '{config.backend}' and has no effect")
         elif found.needs == GPU and not has_gpu:
             yield _at(key, config, f"has no effect: it needs {GPU}, and no instance group of the model is on one")
+
+
+def _has_strategy(config: Any) -> bool:
+    """Whether the configuration names a batch strategy, which reads parameters of its own."""
+    return BATCH_STRATEGY in config.parameters
 
 
 def _nearest(key: str, known: tuple[KnownParameter, ...]) -> str:

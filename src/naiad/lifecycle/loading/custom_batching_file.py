@@ -14,13 +14,13 @@ from types import ModuleType
 from typing import Any, Final
 
 from naiad.config.export import config_json
+from naiad.config.known_parameters.every_model import BATCH_STRATEGY
 from naiad.config.spec import ModelSpec
 from naiad.errors import ModelLoadError, first_line
 from naiad.execution.model.custom_batching import CustomBatching
 
 logger = logging.getLogger("naiad")
 
-PARAMETER: Final = "TRITON_BATCH_STRATEGY_PATH"
 FILE: Final = "batchstrategy.py"
 CLASS: Final = "BatchStrategy"
 _LIBRARY: Final = ".so"
@@ -40,7 +40,7 @@ def load_strategy(
         ModelLoadError: the file is missing or no Python file, its class cannot be made, or the model does not batch.
     """
     backend = Path(backends).absolute() / spec.backend if backends and spec.backend else None
-    file = _named(spec, model, backend) if PARAMETER in spec.parameters else _found(spec, model, folder, backend)
+    file = _named(spec, model, backend) if BATCH_STRATEGY in spec.parameters else _found(spec, model, folder, backend)
     if file is None:
         return None
     if spec.batching is None:
@@ -71,8 +71,8 @@ def load_strategy(
 
 
 def _named(spec: ModelSpec, model: Path, backend: Path | None) -> Path:
-    text = spec.parameters[PARAMETER]
-    what = f"model '{spec.name}': parameter '{PARAMETER}' is \"{text[:256]}\""
+    text = spec.parameters[BATCH_STRATEGY]
+    what = f"model '{spec.name}': parameter '{BATCH_STRATEGY}' is \"{text[:256]}\""
     if "\0" in text or not text:
         raise ModelLoadError(f"{what}, expected the path of a Python file")
     # Resolved, so that neither ".." nor a link leads out: a load request may bring the configuration.
