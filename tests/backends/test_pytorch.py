@@ -439,14 +439,19 @@ def test_each_instance_has_its_share_of_threads(tmp_path: Path) -> None:
             found[name] = torch.get_num_threads()
 
     two = 'instance_group { name: "m" kind: KIND_CPU count: 2 }'
-    cases = {"4 of 4": (4, ONE_CPU), "2 of 4": (4, two), "set": (4, ONE_CPU + parameter("INTRA_OP_THREAD_COUNT", "3"))}
+    cases = {
+        "4 of 4": (4, ONE_CPU),
+        "2 of 4": (4, two),
+        "set": (4, ONE_CPU + parameter("INTRA_OP_THREAD_COUNT", "3")),
+        "named otherwise": (4, ONE_CPU + parameter("NUM_THREADS", "1")),
+    }
     made = threading.Barrier(len(cases))
     threads = [threading.Thread(target=one, args=(n, c, e, made)) for n, (c, e) in cases.items()]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert found == {"4 of 4": 4, "2 of 4": 2, "set": 3}
+    assert found == {"4 of 4": 4, "2 of 4": 2, "set": 3, "named otherwise": 1}
 
 
 # The model of the tutorials

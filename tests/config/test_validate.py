@@ -333,7 +333,7 @@ REFUSED = {
     'backend: "pytorch" model_transaction_policy { decoupled: true }': ["model_transaction_policy.decoupled"],
     'model_operations { op_library_filename: "x.so" }': ["model_operations.op_library_filename"],
     'runtime: "libtriton_other.so"': ["runtime"],
-    'backend: "pytorch" runtime: "model.py"': ["runtime"],
+    'backend: "onnxruntime" runtime: "model.py"': ["runtime"],
     "instance_group { secondary_devices { } }": ["instance_group[0].secondary_devices"],
 }
 
@@ -357,6 +357,7 @@ def test_every_row_of_the_table_is_tested() -> None:
         "model_transaction_policy { }",
         'backend: "python" model_transaction_policy { decoupled: true }',
         'backend: "of_ours" runtime: "model.py" model_transaction_policy { decoupled: true }',
+        'backend: "pytorch" runtime: "model.py"',
         "response_cache { enable: false }",
         "dynamic_batching { default_queue_policy { } }",
         'backend: "onnxruntime" runtime: "libtriton_onnxruntime.so"',

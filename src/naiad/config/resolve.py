@@ -15,7 +15,7 @@ from naiad.config.normalize import choose_gpus, may_use_gpus, move_to_processor,
 from naiad.config.problems import ConfigProblemsError, Origin, Violation
 from naiad.config.read import ReadConfig, read_config
 from naiad.config.rules import metrics, parameters
-from naiad.config.unsupported import OWN_BACKENDS, backend_of_runtime, unsupported
+from naiad.config.unsupported import OWN_BACKENDS, backend_of_runtime, is_runtime_of_torch, unsupported
 from naiad.config.validate import validate
 from naiad.errors import ConfigError
 from naiad.gpus.usable import NO_GPUS, UsableGpus
@@ -80,6 +80,8 @@ def prepare(
     if not config.platform and config.backend not in OWN_BACKENDS:
         # The library says which backend runs the model, whatever the backend is called.
         config.backend = backend_of_runtime(config) or config.backend
+    if is_runtime_of_torch(config):
+        config.runtime = ""
     complete_fields(config, source, folder)
     usable = gpus() if may_use_gpus(config) else NO_GPUS
     prepared = PreparedConfig(

@@ -42,6 +42,11 @@ def backend_of_runtime(config: Any) -> str:
     return found["backend"] if found is not None and found["backend"] in OWN_BACKENDS else ""
 
 
+def is_runtime_of_torch(config: Any) -> bool:
+    """Whether ``runtime`` asks for the reference's PyTorch in Python, in whose place Naiad's own backend serves."""
+    return bool(config.backend == "pytorch" and config.runtime == PYTHON_RUNTIME)
+
+
 def _decoupled(config: Any) -> Iterator[str]:
     if config.model_transaction_policy.decoupled and config.backend in ONE_RESPONSE:
         yield "model_transaction_policy.decoupled"
@@ -59,7 +64,7 @@ def _runtime(config: Any) -> Iterator[str]:
 
 
 def _python_runtime(config: Any) -> Iterator[str]:
-    if config.runtime == PYTHON_RUNTIME and config.backend in OWN_BACKENDS:
+    if config.runtime == PYTHON_RUNTIME and config.backend in OWN_BACKENDS and not is_runtime_of_torch(config):
         yield "runtime"
 
 

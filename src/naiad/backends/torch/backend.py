@@ -62,7 +62,7 @@ class PyTorchBackend(Backend):
         device = _device(spec.instance_groups[0], 0) if spec.instance_groups else "cpu"
         _check_devices(spec)
         reader = ParameterReader(spec.name, spec.parameters)
-        self._threads = reader.integer("INTRA_OP_THREAD_COUNT", 0)
+        self._threads = _threads(reader)
         # Before the module loads: torch takes the number only before its first parallel work.
         _apply_process_wide(spec, reader)
         model.start(spec, device)
@@ -76,7 +76,7 @@ class PyTorchBackend(Backend):
         """New instances divide the cores by the new instance count; existing ones keep their threads."""
         super().regroup(spec, config)
         _check_devices(spec)
-        self._threads = ParameterReader(spec.name, spec.parameters).integer("INTRA_OP_THREAD_COUNT", 0)
+        self._threads = _threads(ParameterReader(spec.name, spec.parameters))
         self._spec = spec
 
     def create_instance(self, group: InstanceGroupSpec, index: int) -> Instance:
@@ -163,6 +163,11 @@ def _check_devices(spec: ModelSpec) -> None:
             )
 
 
+def _threads(reader: ParameterReader) -> int:
+    """The configured threads of one instance, 0 for none."""
+    return reader.integer("INTRA_OP_THREAD_COUNT", reader.integer("NUM_THREADS", 0))
+
+
 def _apply_process_wide(spec: ModelSpec, reader: ParameterReader) -> None:
     """Apply INTER_OP_THREAD_COUNT, which torch takes once per process.
 
@@ -173,7 +178,7 @@ def _apply_process_wide(spec: ModelSpec, reader: ParameterReader) -> None:
     for name in _PROCESS_WIDE:
         if name in spec.parameters and not reader.boolean(name, True):
             log.warning("model '%s': parameter '%s' is not applied, as it would change all models", spec.name, name)
-    count = reader.integer("INTER_OP_THREAD_COUNT", 0)
+    count = reader.integer("INTER_OP_THREAD_COUNT", reader.integer("NUM_INTEROP_THREADS", 0))
     if not count or torch.get_num_interop_threads() == count:
         return
     try:

@@ -13,6 +13,8 @@ PARAMETERS = (
     KnownParameter("MODEL_CLASS", "the class in model.py that is served, where it has several"),
     KnownParameter("INTRA_OP_THREAD_COUNT", "threads of one operator; 0 divides the cores among the instances"),
     KnownParameter("INTER_OP_THREAD_COUNT", "threads for operators beside each other, once for the process"),
+    KnownParameter("NUM_THREADS", "INTRA_OP_THREAD_COUNT under the name of the reference's runtime in Python"),
+    KnownParameter("NUM_INTEROP_THREADS", "INTER_OP_THREAD_COUNT under the name of the reference's runtime in Python"),
     KnownParameter("INFERENCE_MODE", "whether runs leave out what only training needs"),
     KnownParameter("DISABLE_OPTIMIZED_EXECUTION", "whether TorchScript runs without its optimiser"),
     KnownParameter("ENABLE_WEIGHT_SHARING", "whether the instances on one device share one module"),
