@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from naiad.testing import run_to_end, serving, start_server
+from naiad.testing import run_to_end, serving, start_server, wait_until
 from support.s3_server import S3, Asked, Faked
 from support.served_models import identity, numbers
 
@@ -145,6 +145,31 @@ def test_a_repository_that_is_none(s3: S3, tmp_path: Path, path: str, words: str
     assert code == 1
     assert words in log
     assert "Traceback" not in log
+
+
+@pytest.mark.slow
+def test_a_bucket_may_be_empty_at_first(s3: S3, tmp_path: Path) -> None:
+    given = ["--model-repository", s3.uri(""), "--model-repository-mirror", str(tmp_path / "mirror")]
+    with serving(tmp_path / "explicit", *given, "--model-control-mode=explicit") as server:
+        assert server.get("/v2/health/ready").status == 200
+        assert server.index() == []
+        s3.put("late/config.pbtxt", MODEL)
+        s3.put("late/1/data", b"x")
+        assert server.post("/v2/repository/models/late/load", {}).status == 200
+        assert server.infer("late", numbers([1])).status == 200
+    s3.delete("late/config.pbtxt")
+    s3.delete("late/1/data")
+    polling = ("--model-control-mode=poll", "--repository-poll-secs=1")
+    with serving(tmp_path / "poll", *given, *polling) as server:
+        assert server.index() == []
+        s3.put("late/config.pbtxt", MODEL)
+        s3.put("late/1/data", b"x")
+        wait_until(lambda: server.get("/v2/models/late/ready").status == 200, 30, "the model is found")
+        s3.delete("late/config.pbtxt")
+        s3.delete("late/1/data")
+        server.wait_for("holds nothing")
+        assert server.infer("late", numbers([1])).status == 200
+        assert "Traceback" not in server.log
 
 
 @pytest.mark.slow

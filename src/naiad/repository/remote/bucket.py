@@ -29,15 +29,22 @@ class BucketRepository:
         store: the store behind the address.
         mirror: holds the copies of models.
         open_above: opens the folder above, when the address may lead to one model instead of a repository.
+        is_bucket: the address is that of a whole bucket, which may be empty.
     """
 
     def __init__(
-        self, uri: RemoteUri, store: Store, mirror: Mirror, open_above: Callable[[], tuple[Store, str]] | None = None
+        self,
+        uri: RemoteUri,
+        store: Store,
+        mirror: Mirror,
+        open_above: Callable[[], tuple[Store, str]] | None = None,
+        is_bucket: bool = False,
     ) -> None:
         self.uri = uri
         self._store = store
         self._mirror = mirror
         self._open_above = open_above
+        self._is_bucket = is_bucket
         self._only = ""
         self._follow(store)
 
@@ -65,14 +72,17 @@ class BucketRepository:
         if level is None:
             entries = self._store.list(self._only) if is_whole else None
             return {self._only: self._model(self._only, entries, may_be_old)}
-        # Object stores have no folders: a wrong path is an empty listing, not an error. With an error here, the models
-        # stay as they are when polling suddenly finds nothing.
-        if not level.folders and not level.files:
+        if not level.folders and not level.files and not self._may_be_empty(may_be_old):
             raise StoreError(f"the model repository '{self.uri}' holds nothing: is the path right?")
         found = self._listed() if is_whole else {}
         names = sorted(name for name in level.folders if not name.startswith("."))
         self._index.keep_names(names)
         return {name: self._model(name, found.get(name), may_be_old) for name in names}
+
+    def _may_be_empty(self, may_be_old: bool) -> bool:
+        # Object stores have no folders: a wrong path is an empty listing, not an error. A bucket that is not there is
+        # one. With an error here, the models stay as they are when polling suddenly finds nothing.
+        return self._is_bucket and (may_be_old or not self._index.names())
 
     def _model(self, name: str, entries: Sequence[StoredFile] | None, may_be_old: bool) -> RemoteModel:
         fetch = partial(self._fetch, name, entries, may_be_old)

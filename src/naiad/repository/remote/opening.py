@@ -96,4 +96,5 @@ def _bucket(uri: RemoteUri, mirror: Mirror, may_be_model: bool) -> RemoteReposit
         prefix, _, name = place.prefix.rpartition("/")
         return open_cloud(uri, replace(place, prefix=prefix)), name
 
-    return BucketRepository(uri, open_cloud(uri, place), mirror, open_above if may_be_model and place.prefix else None)
+    above = open_above if may_be_model and place.prefix else None
+    return BucketRepository(uri, open_cloud(uri, place), mirror, above, is_bucket=not place.prefix)
