@@ -96,6 +96,11 @@ def test_a_broken_model_says_why_and_is_not_served(broken: RunningServer, name: 
     assert f"failed to load '{name}'" in broken.log
 
 
+def test_the_log_names_the_kind_of_an_error(broken: RunningServer) -> None:
+    assert "failed to load 'bad_backend' version 1: Invalid argument: " in broken.log
+    assert "failed to load 'bad_onnx' version 1: Internal: " in broken.log
+
+
 def test_the_log_names_the_file_and_line(broken: RunningServer) -> None:
     assert "bad_syntax/config.pbtxt:1: " in broken.log
     assert "bad_field/config.pbtxt:1: " in broken.log

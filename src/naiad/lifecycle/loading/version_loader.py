@@ -14,7 +14,7 @@ from naiad.lifecycle.loading.loop_stalls import WORTH_A_LINE_S, LoopStalls
 from naiad.lifecycle.loading.retry import with_retries
 from naiad.lifecycle.loading.spare_core import SpareCore
 from naiad.lifecycle.memory.measure import LoadMeter
-from naiad.lifecycle.state.load_errors import as_load_error, located, reason_of
+from naiad.lifecycle.state.load_errors import as_load_error, located_reason, reason_of
 from naiad.lifecycle.state.load_threads import in_thread
 from naiad.lifecycle.state.model_requests import AskingModels, RequestingVersion
 from naiad.lifecycle.state.states import ModelState
@@ -161,7 +161,7 @@ class VersionLoader:
         except Exception as error:
             problem = as_load_error(error)
             version.become(ModelState.UNAVAILABLE, reason_of(problem))
-            logger.error("failed to load '%s' version %d: %s", name, version.version, located(problem))
+            logger.error("failed to load '%s' version %d: %s", name, version.version, located_reason(problem))
             return problem
         finally:
             progress.end()

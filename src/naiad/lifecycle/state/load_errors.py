@@ -56,11 +56,19 @@ def is_of_the_model(problem: NaiadError) -> bool:
 
 def reason_of(problem: NaiadError) -> str:
     """The reason of a failed version as the protocol shows it: the name of the error's kind before its text."""
+    return f"{_kind(problem)}{problem}"
+
+
+def located_reason(problem: NaiadError) -> str:
+    """The same for the log, which may name the server's files."""
+    return f"{_kind(problem)}{located(problem)}"
+
+
+def _kind(problem: NaiadError) -> str:
     if is_of_the_model(problem):
-        return str(problem)
+        return ""
     is_internal = isinstance(problem, ModelLoadError) and not isinstance(problem, BackendUnavailableError)
-    kind = "Internal" if is_internal or not isinstance(problem, InvalidArgumentError) else "Invalid argument"
-    return f"{kind}: {problem}"
+    return "Internal: " if is_internal or not isinstance(problem, InvalidArgumentError) else "Invalid argument: "
 
 
 def not_found(name: str, problem: NaiadError) -> NaiadError:
