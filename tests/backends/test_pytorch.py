@@ -233,7 +233,11 @@ def test_a_model_that_cannot_run_on_a_row_of_zeros_is_served(tmp_path: Path, mod
 @pytest.mark.parametrize("wire", ["UINT16", "UINT32", "UINT64"])
 def test_unsigned_types_are_refused(tmp_path: Path, wire: str) -> None:
     path = torch_models.save(tmp_path / "m.pt", torch_models.Echo())
-    assert f"'A' is TYPE_{wire}, which TorchScript cannot" in refusal(path, ECHO.format(f"TYPE_{wire}", 3))
+    text = ECHO.format(f"TYPE_{wire}", 3)
+    assert f"unsupported datatype TYPE_{wire} for input 'A' for model 'm': TorchScript cannot" in refusal(path, text)
+    inputs, mark, outputs = text.partition("output")
+    text = inputs.replace(wire, "INT64") + mark + outputs
+    assert f"unsupported datatype TYPE_{wire} for output 'X' for model 'm'" in refusal(path, text)
 
 
 def test_strings_need_one_dimension_and_a_list(tmp_path: Path) -> None:

@@ -57,9 +57,10 @@ def no_tensors(model: str, schema: ForwardSchema) -> ModelLoadError:
 def _check_tensors(spec: ModelSpec, kind: str) -> None:
     for tensor in (*spec.inputs.values(), *spec.outputs.values()):
         if tensor.dtype.wire in _UNSUPPORTED:
+            role = "input" if tensor.name in spec.inputs else "output"
             raise ModelLoadError(
-                f"model '{spec.name}': tensor '{tensor.name}' is {tensor.dtype.config}, which {kind} cannot "
-                f"compute with; use a signed type of at least that size, such as TYPE_INT64"
+                f"unsupported datatype {tensor.dtype.config} for {role} '{tensor.name}' for model '{spec.name}': "
+                f"{kind} cannot compute with it; use a signed type of at least that size, such as TYPE_INT64"
             )
         if tensor.dtype.is_bytes and not _is_string_list(spec, tensor):
             raise ModelLoadError(
