@@ -467,6 +467,9 @@ def test_options_without_effect_and_deprecated_ones_are_remarked_on() -> None:
         assert "has no effect" in options(name).warnings[0]
     assert "no effect without --grpc-use-ssl=true" in options("--grpc-server-cert=c").warnings[0]
     assert "is deprecated: use --disable-auto-complete-config" in options("--strict-model-config=1").warnings[0]
+    both = options("--disable-auto-complete-config", "--strict-model-config=false")
+    assert both.disable_auto_complete_config
+    assert "--strict-model-config=false has no effect beside" in both.warnings[1]
     assert "NAIAD_HTPP_PORT" in options(NAIAD_HTPP_PORT="1").warnings[0]
     assert options(NAIAD_PORT="tcp://10.0.0.1:80").warnings == ()
 

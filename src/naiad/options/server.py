@@ -801,6 +801,9 @@ class ServerOptions:
         set_field(self, "trace_config", (*deprecated, *self.trace_config))
         if self.strict_model_config:
             set_field(self, "disable_auto_complete_config", True)
+        elif self.disable_auto_complete_config and "strict_model_config" in self.given:
+            remark = "--strict-model-config=false has no effect beside --disable-auto-complete-config"
+            set_field(self, "warnings", (*self.warnings, remark))
         if self.grpc_use_ssl_mutual:
             set_field(self, "grpc_use_ssl", True)
         if (self.grpc_server_cert or self.grpc_server_key) and not self.grpc_use_ssl:
