@@ -312,7 +312,7 @@ def test_the_packed_environment_beside_the_code_is_used(tmp_path: Path) -> None:
 
 
 def test_a_source_needs_its_file(tmp_path: Path, backends: Path) -> None:
-    with pytest.raises(ModelLoadError, match="there is no readable file"):
+    with pytest.raises(ModelLoadError, match="Python model file not found"):
         shared_source(at(tmp_path, backends), backends / "gone" / "model.py")
     folders = replace(at(tmp_path, backends), version_directory=tmp_path / "m" / "1")
     found = shared_source(folders, backends / "scale" / "model.py")

@@ -34,7 +34,8 @@ def test_the_file_of_a_model_is_a_python_file(tmp_path: Path, capsys: pytest.Cap
 
 def test_the_file_of_a_model_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = refused(tmp_path, capsys, 'default_model_filename: "other.py"')
-    assert f"there is no readable file {tmp_path / 'm' / '1' / 'other.py'}, found model.py there: rename it" in text
+    expected = f"Python model file not found in '{tmp_path / 'm' / '1' / 'other.py'}', found model.py there: rename it"
+    assert f"Failed to preinitialize Python stub: {expected}" in text
 
 
 @pytest.mark.parametrize(

@@ -80,8 +80,12 @@ def shared_source(context: BackendContext, model_py: Path) -> Source:
 
 
 def _readable(path: Path, model: str) -> Path:
-    if not path.is_file() or not os.access(path, os.R_OK):
-        raise ModelLoadError(f"model '{model}': there is no readable file {path}{_others(path)}")
+    if not path.is_file():
+        # The protocol's text, which people look for in the log.
+        text = f"Failed to preinitialize Python stub: Python model file not found in '{path.absolute()}'"
+        raise ModelLoadError(text + _others(path))
+    if not os.access(path, os.R_OK):
+        raise ModelLoadError(f"model '{model}': there is no readable file {path}")
     return path.absolute()
 
 
