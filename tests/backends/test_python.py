@@ -149,6 +149,10 @@ def test_no_process_outlives_the_server(tmp_path: Path) -> None:
         ("def broken(: pass", "SyntaxError"),
         ("class TritonPythonModel:\n    def initialize(self, args): raise ValueError('no luck')", "no luck"),
         ("import os\nprint('on the way out', flush=True)\nos._exit(9)", "on the way out"),
+        (
+            "import os\nclass TritonPythonModel:\n    def initialize(self, args): os.kill(os.getpid(), 9)",
+            "Stub process 'broken_0_0' is not healthy. It ended while it started: killed by SIGKILL",
+        ),
         ("import no_such_module", "no_such_module"),
     ],
 )

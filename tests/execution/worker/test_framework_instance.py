@@ -421,7 +421,7 @@ def test_a_crash_while_loading_is_told(repository: Path, way: str) -> None:
     write_rowdy(repository, way, more=parameter("start", "crash"))
 
     async def test(manager: ModelManager) -> None:
-        assert "ended while it started" in reason(manager) and "SIGSEGV" in reason(manager)
+        assert " is not healthy. It ended while it started: killed by SIGSEGV" in reason(manager)
         assert children() == []
 
     play(repository, test)

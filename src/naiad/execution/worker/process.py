@@ -175,7 +175,8 @@ class WorkerProcess:
                 f"instance '{self.name}' was not ready within {self.spec.start_s:g} s ({self.spec.setting})"
             ) from None
         except OSError as error:
-            raise ModelLoadError(f"instance '{self.name}' ended while it started: {self.exit_reason()}") from error
+            text = f"Stub process '{self.name}' is not healthy. It ended while it started: {self.exit_reason()}"
+            raise ModelLoadError(text) from error
         except NaiadError:
             self.end()
             raise
