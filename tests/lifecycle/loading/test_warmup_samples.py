@@ -290,6 +290,13 @@ def test_what_is_refused(tmp_path: Path, more: str) -> None:
     assert REFUSED[more] in problem(tmp_path, more)
 
 
+def test_data_for_a_model_without_inputs() -> None:
+    text = 'name: "m" output [{ name: "y" data_type: TYPE_FP32 dims: [ 1 ] }]\n' + sample(given())
+    frozen = freeze(parse_config(text, ConfigFormat.PBTXT).config)
+    with pytest.raises(ModelLoadError, match=r"for input 'x', which is not in model 'm'\. It has no inputs$"):
+        configured_samples(frozen, Path(), None)[0]
+
+
 RAISES = """
     def execute(self, requests):
         raise ValueError("no luck")

@@ -187,8 +187,8 @@ def _check_input(spec: ModelSpec, given: WarmupInput) -> None:
     if not given.is_control and given.name not in spec.inputs:
         known = ", ".join(f"'{name}'" for name in spec.inputs)
         raise ModelLoadError(
-            f"{_LABEL}warmup setting has data for input '{given.name}', which is not in model '{spec.name}'. Its "
-            f"inputs are {known}"
+            f"{_LABEL}warmup setting has data for input '{given.name}', which is not in model '{spec.name}'. "
+            + (f"Its inputs are {known}" if known else "It has no inputs")
         )
 
 
