@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -168,6 +169,29 @@ def test_an_archive_without_an_interpreter(model: Path, tmp_path: Path) -> None:
     archive = pack(tmp_path / "empty", tmp_path / "empty.tar.gz")
     text = f"model 'm': the environment {archive} has no bin/python that can be run"
     assert refused(model, {"EXECUTION_ENV_PATH": str(archive)}) == text
+
+
+@pytest.mark.parametrize("has_tar", [True, False])
+@pytest.mark.parametrize("way", ["parent", "absolute", "link"])
+def test_an_archive_writes_nothing_elsewhere(
+    model: Path, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, has_tar: bool
+) -> None:
+    if not has_tar:
+        monkeypatch.setenv("PATH", str(temporary))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    names = {"parent": "../../../elsewhere/x", "absolute": str(elsewhere / "x"), "link": "link/x"}
+    archive = tmp_path / "evil.tar.gz"
+    with tarfile.open(archive, "w:gz") as packed:
+        if way == "link":
+            link = tarfile.TarInfo("link")
+            link.type, link.linkname = tarfile.SYMTYPE, str(elsewhere)
+            packed.addfile(link)
+        packed.addfile(tarfile.TarInfo(names[way]))
+    text = refused(model, {"EXECUTION_ENV_PATH": str(archive)})
+    assert text.startswith(f"model 'm': the environment {archive} ")
+    assert "cannot be unpacked" in text or way != "parent"
+    assert list(elsewhere.iterdir()) == []
 
 
 @pytest.mark.parametrize(
