@@ -140,7 +140,7 @@ def test_archives_are_unpacked_once_however_many_ask(model: Path, packed: Path, 
         thread.join(60)
     assert len(found) == 4
     assert len(set(found)) == 1
-    assert caplog.text.count("unpacking the environment") == 1
+    assert caplog.text.count("Extracting Python execution env") == 1
 
 
 def test_what_is_no_archive_is_refused_and_leaves_nothing(model: Path, packed: Path, temporary: Path) -> None:

@@ -95,7 +95,8 @@ class Archives:
             self._count += 1
             folder = root.path / f"{self._count}-{archive.name.partition('.')[0]}"
         folder.mkdir()
-        logger.info("unpacking the environment %s", archive)
+        # The line of the reference, which people look for in the log.
+        logger.info("Extracting Python execution env %s", archive)
         try:
             _extract(archive, folder, root.descriptor)
         except BaseException:
