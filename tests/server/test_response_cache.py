@@ -98,6 +98,17 @@ def test_errors_are_not_kept(client: Client, value: float) -> None:
     assert (found["cache_hit"], found["cache_miss"]) == (0, 1)
 
 
+def test_a_response_without_room_in_the_cache_counts_as_a_miss(tmp_path: Path) -> None:
+    write_python_model(tmp_path / "repository", "cached", COUNTS, CACHED)
+    with client_of(tmp_path / "repository", tmp_path / "log", "--cache-config", "local,size=200") as client:
+        assert [ask(client, "cached", 1) for _ in range(2)] == [2, 3]
+        found = counts(client, "cached")
+        assert (found["success"], found["cache_hit"], found["cache_miss"]) == (2, 0, 2)
+        page = client.server.metrics_page()
+    assert 'nv_cache_num_misses_per_model{model="cached",version="1"} 2' in page
+    assert "nv_cache_num_entries 0\n" in page
+
+
 @pytest.mark.slow
 def test_a_model_without_it_is_asked_each_time(client: Client) -> None:
     client.load("plain")

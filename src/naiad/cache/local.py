@@ -57,6 +57,10 @@ class LocalCache:
         figures.insertion_ns += monotonic_ns() - begun_ns
         return True
 
+    def __contains__(self, key: bytes) -> bool:
+        """Whether there are cached outputs of ``key``."""
+        return key in self._entries
+
     def __len__(self) -> int:
         """How many responses are cached."""
         return len(self._entries)

@@ -60,5 +60,6 @@ class ModelCache:
         if key is None or outputs is None:
             return
         begun_ns = monotonic_ns()
-        if self._store.insert(key, outputs):
+        # A response that has no room was a miss all the same; one that an equal request cached meanwhile was none.
+        if self._store.insert(key, outputs) or key not in self._store:
             self._statistics.count_cache_miss(lookup_ns + monotonic_ns() - begun_ns)

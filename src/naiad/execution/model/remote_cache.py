@@ -241,15 +241,15 @@ class RemoteModelCache(ModelCache):
             return
         begun_ns = monotonic_ns()
         size = memory_within(outputs, MAX_VALUE)
-        if size is None:
-            return
-        # The outputs are often views of a whole batch, or of memory that will be reused.
-        copies: Mapping[str, Array] = {name: array.copy() for name, array in outputs.items()}
-        if isinstance(outputs, Outputs):
-            copies = Outputs(copies, outputs.parameters)
-        spec, rows = self._spec, request.options.rows
-        if self._remote.insert(Insertion(key, lambda: pack(copies, spec, rows), size)):
-            self._statistics.count_cache_miss(lookup_ns + monotonic_ns() - begun_ns)
+        if size is not None:
+            # The outputs are often views of a whole batch, or of memory that will be reused.
+            copies: Mapping[str, Array] = {name: array.copy() for name, array in outputs.items()}
+            if isinstance(outputs, Outputs):
+                copies = Outputs(copies, outputs.parameters)
+            spec, rows = self._spec, request.options.rows
+            self._remote.insert(Insertion(key, lambda: pack(copies, spec, rows), size))
+        # A response that has no room, or comes while Redis is down, was a miss all the same.
+        self._statistics.count_cache_miss(lookup_ns + monotonic_ns() - begun_ns)
 
 
 def model_cache(

@@ -177,7 +177,7 @@ class ModelStatistics:
             self.latencies.cached(request_ns, queue_ns, lookup_ns)
 
     def count_cache_miss(self, ns: int) -> None:
-        """A response that was looked up in vain and put into the cache; ``ns`` is the time of both."""
+        """A response that was looked up in vain, and put into the cache if it has room; ``ns`` is the time of both."""
         self.cache_miss.add(1, ns)
         if self.latencies is not None:
             self.latencies.missed(ns)

@@ -153,7 +153,7 @@ _CACHED = (
     _Family(
         "nv_cache_num_misses_per_model",
         "counter",
-        "Requests whose answers were put into the response cache",
+        "Requests that were looked up in the response cache in vain, and answered by the model",
         lambda s: s.cache_miss.count,
     ),
     _Family(
