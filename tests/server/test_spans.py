@@ -21,6 +21,7 @@ from naiad.options.trace_config import TraceSetting
 from naiad.telemetry.tracing.otlp import span_settings
 from naiad.testing import RunningServer, run_to_end, server_environment, serving, wait_until
 from support.otlp_collector import Collector, collecting, collecting_over_grpc
+from support.served_ensembles import chain, write_ensemble
 from support.served_models import LOOK_UP, identity, numbers, write_model
 from support.served_transports import TRANSPORTS
 
@@ -97,6 +98,18 @@ def test_the_spans_of_a_request(tmp_path: Path, models: Path, collector: Collect
     assert collector.resource == {"service.name": "mine", "deployment": "test"}
     assert begun_ns < root.start_time_unix_nano <= compute.start_time_unix_nano
     assert compute.end_time_unix_nano <= root.end_time_unix_nano < time_ns()
+
+
+@pytest.mark.slow
+def test_spans_of_a_step_have_the_events_of_its_model_alone(tmp_path: Path, models: Path, collector: Collector) -> None:
+    write_ensemble(models, "chain", *chain("inline"), batch=0)
+    body = {"inputs": [{"name": "IN", "datatype": "INT32", "shape": [1], "data": [1]}]}
+    with serving(tmp_path / "log", models, *settings(collector, "rate=1")) as server:
+        assert server.infer("chain", body).status == 200
+    found = {s.name: events(s) for s in collector.spans}
+    assert list(found) == ["InferRequest", "chain", "inline", "compute"]
+    assert "INFER_RESPONSE_COMPLETE" in found["InferRequest"]
+    assert found["chain"] == found["inline"] == ["REQUEST_START", "QUEUE_START", "REQUEST_END"]
 
 
 @pytest.mark.slow

@@ -119,7 +119,8 @@ class _Stages:
                 self.model.append(stage)
             elif name.startswith(_OF_THE_REQUEST):
                 # A step of an ensemble did not arrive as a request: it has no span around that of its model.
-                (self.model if is_within else self.request).append(stage)
+                if not is_within:
+                    self.request.append(stage)
             else:
                 compute.append(stage)
         self.compute = compute
