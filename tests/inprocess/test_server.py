@@ -246,10 +246,12 @@ def test_the_ports_of_cloud_platforms_are_opened_by_name(
     monkeypatch.setenv("AIP_HEALTH_ROUTE", "/health")
     with caplog.at_level("INFO", "naiad"), naiad.Server(repository):
         assert "Vertex AI" not in caplog.text
+    monkeypatch.setenv("NAIAD_VERTEX_AI_ADDRESS", "127.0.0.1")
+    monkeypatch.setenv("NAIAD_SAGEMAKER_ADDRESS", "127.0.0.1")
     options = {"vertex_ai_port": 0, "sagemaker_port": 0, "vertex_ai_default_model": "echo"}
     with caplog.at_level("INFO", "naiad"), naiad.Server(repository, **options):
-        assert "Started Sagemaker HTTPService at 0.0.0.0:" in caplog.text
-        assert "Started Vertex AI HTTPService at 0.0.0.0:" in caplog.text
+        assert "Started Sagemaker HTTPService at 127.0.0.1:" in caplog.text
+        assert "Started Vertex AI HTTPService at 127.0.0.1:" in caplog.text
     before = set(threading.enumerate())
     with pytest.raises(OptionError, match="Expect the default model 'gone' is loaded"):
         naiad.Server(repository, vertex_ai_port=0, vertex_ai_default_model="gone").start()

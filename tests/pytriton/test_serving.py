@@ -459,6 +459,8 @@ def test_inside_a_running_loop() -> None:
 
 def test_the_ports_of_cloud_platforms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME", "AddSub")
+    monkeypatch.setenv("NAIAD_SAGEMAKER_ADDRESS", "127.0.0.1")
+    monkeypatch.setenv("NAIAD_VERTEX_AI_ADDRESS", "127.0.0.1")
     monkeypatch.setenv("AIP_PREDICT_ROUTE", "/predict")
     monkeypatch.setenv("AIP_HEALTH_ROUTE", "/health")
     sagemaker, vertex_ai = free_ports(2)
@@ -488,6 +490,7 @@ def test_a_port_of_a_platform_opens_nothing_by_itself(monkeypatch: pytest.Monkey
 def test_vertex_ai_needs_a_model_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIP_PREDICT_ROUTE", "/predict")
     monkeypatch.setenv("AIP_HEALTH_ROUTE", "/health")
+    monkeypatch.setenv("NAIAD_VERTEX_AI_ADDRESS", "127.0.0.1")
     triton = Triton(config=replace(LOCAL, allow_vertex_ai=True, vertex_ai_port=0))
     with pytest.raises(OptionError, match="Expect the model repository contains only a single model"):
         triton.run()

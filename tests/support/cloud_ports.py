@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from naiad.testing import HttpResponse, RunningServer, server_environment, serving, start_server
 
-SAGEMAKER: Final = ("--allow-sagemaker=true", "--sagemaker-port=0")
-VERTEX_AI: Final = ("--allow-vertex-ai=true", "--vertex-ai-port=0")
+SAGEMAKER: Final = ("--allow-sagemaker=true", "--sagemaker-address=127.0.0.1", "--sagemaker-port=0")
+VERTEX_AI: Final = ("--allow-vertex-ai=true", "--vertex-ai-address=127.0.0.1", "--vertex-ai-port=0")
 ROUTES: Final = {"AIP_PREDICT_ROUTE": "/v1/models/7:predict", "AIP_HEALTH_ROUTE": "/v1/models/7"}
 PREDICT: Final = ROUTES["AIP_PREDICT_ROUTE"]
 HEALTH: Final = ROUTES["AIP_HEALTH_ROUTE"]
@@ -49,7 +49,7 @@ class CloudPort:
 
 def cloud_port(server: RunningServer, name: str) -> CloudPort:
     """The port for the platform ``name``, ``Sagemaker`` or ``Vertex AI``."""
-    found = re.search(rf"Started {name} HTTPService at 0\.0\.0\.0:(\d+)\b", server.log)
+    found = re.search(rf"Started {name} HTTPService at 127\.0\.0\.1:(\d+)\b", server.log)
     assert found is not None, server.log
     return CloudPort(server, int(found[1]))
 

@@ -54,7 +54,7 @@ class Terminal:
         self._server: subprocess.Popen[str] | None = None
         self._log = folder.parent / "server.log"
         own = {"NAIAD_VENV": sys.prefix, "NAIAD_DEMO_MODELS": str(folder / "demo-models")}
-        own |= {"NAIAD_HTTP_ADDRESS": "127.0.0.1", "NAIAD_GRPC_ADDRESS": "127.0.0.1"}
+        own |= {f"NAIAD_{name}_ADDRESS": "127.0.0.1" for name in ("HTTP", "GRPC", "SAGEMAKER", "VERTEX_AI")}
         names = ("NAIAD_HTTP_PORT", "NAIAD_GRPC_PORT", "NAIAD_METRICS_PORT", "NAIAD_SAGEMAKER_PORT")
         own |= {name: str(port) for name, port in zip(names, self._ports.values(), strict=True)}
         # The examples of the platforms have one port, one at a time.

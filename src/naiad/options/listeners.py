@@ -8,8 +8,6 @@ from typing import Final, NamedTuple
 
 from naiad.options.kinds import MAX_PORT, PORT, Kind
 
-CLOUD_ADDRESS: Final = "0.0.0.0"
-"""Where the ports of SageMaker and Vertex AI listen, as in the reference: the platform reaches the container there."""
 SAGEMAKER: Final = "SageMaker"
 _PORTS: Final = re.compile(r"(?P<first>[0-9]{1,9})-(?P<last>[0-9]{1,9})")
 

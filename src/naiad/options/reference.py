@@ -32,7 +32,9 @@ OWN: Final = frozenset(
         "model_repository_mirror_size",
         "overload_status",
         "repoagent_timeout_secs",
+        "sagemaker_address",
         "shutdown_delay",
+        "vertex_ai_address",
     }
 )
 """Options that the reference does not have, by their fields of ``ServerOptions``.

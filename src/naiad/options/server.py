@@ -42,7 +42,7 @@ from naiad.options.kinds import (
     integer,
 )
 from naiad.options.latency_objective import LATENCY_OBJECTIVE
-from naiad.options.listeners import CLOUD_ADDRESS, PORT_RANGE, SAGEMAKER, ListenerAddress, port_problems
+from naiad.options.listeners import PORT_RANGE, SAGEMAKER, ListenerAddress, port_problems
 from naiad.options.metrics_config import COUNTERS, METRICS_SETTING, MetricsSetting, MetricsValue
 from naiad.options.option import Group, Option, declare
 from naiad.options.origin import ORIGIN
@@ -515,6 +515,9 @@ class ServerOptions:
     )
 
     allow_sagemaker: bool = declare(Group.SAGEMAKER, BOOLEAN, False, "Whether requests of Amazon SageMaker are served.")
+    sagemaker_address: str = declare(
+        Group.SAGEMAKER, ADDRESS, "0.0.0.0", "Address to listen on for requests of SageMaker."
+    )
     sagemaker_port: int = declare(
         Group.SAGEMAKER,
         PORT,
@@ -533,6 +536,9 @@ class ServerOptions:
         BOOLEAN,
         False,
         "Whether requests of Google Vertex AI are served. AIP_MODE=PREDICTION turns it on, and HTTP and gRPC off.",
+    )
+    vertex_ai_address: str = declare(
+        Group.VERTEX, ADDRESS, "0.0.0.0", "Address to listen on for requests of Vertex AI."
     )
     vertex_ai_port: int = declare(
         Group.VERTEX, PORT, 8080, "Port to listen on for requests of Vertex AI; AIP_HTTP_PORT is another way to set it."
@@ -897,8 +903,8 @@ class ServerOptions:
             ListenerAddress("HTTP", self.allow_http, self.http_address, self.http_port),
             ListenerAddress("GRPC", self.allow_grpc, self.grpc_address, self.grpc_port),
             ListenerAddress("metrics", self.allow_metrics, self.metrics_address, self.metrics_port),
-            ListenerAddress(SAGEMAKER, self.allow_sagemaker, CLOUD_ADDRESS, self.sagemaker_port),
-            ListenerAddress("Vertex AI", self.allow_vertex_ai, CLOUD_ADDRESS, self.vertex_ai_port),
+            ListenerAddress(SAGEMAKER, self.allow_sagemaker, self.sagemaker_address, self.sagemaker_port),
+            ListenerAddress("Vertex AI", self.allow_vertex_ai, self.vertex_ai_address, self.vertex_ai_port),
         )
         found = [
             *cache_problems(self.cache_config, self.response_cache_byte_size),

@@ -20,7 +20,6 @@ from naiad.frontends.http.server.listener import HttpListener
 from naiad.frontends.http.v2.route_table import RouteServices
 from naiad.frontends.http.v2.router import Router
 from naiad.lifecycle.added_models import AddedModels
-from naiad.options.listeners import CLOUD_ADDRESS
 from naiad.server.limits import http_limits, too_large_error
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def _sagemaker(parts: Parts, settings: SageMakerSettings) -> HttpListener:
     models = SageMakerModels(RouteServices(parts.engine, v2.json_work), loads, settings.models_root)
     application = guarded(SageMakerApplication(v2, models, settings), parts.gates.http, feature_of_sagemaker)
     application = without_cross_site(application, options.http_cors_origin, feature_of_sagemaker)
-    return _listener(parts, application, options.sagemaker_port, "sagemaker", v2)
+    return _listener(parts, application, options.sagemaker_address, options.sagemaker_port, "sagemaker", v2)
 
 
 def _vertex_ai(
@@ -74,7 +73,7 @@ def _vertex_ai(
         page = guarded(metrics(), parts.gates.metrics, lambda target: "statistics")
     default = DefaultModel(parts.engine, options.vertex_ai_default_model)
     application = VertexAiApplication(guarded(around_v2(v2), parts.gates.http), page, routes, default)
-    listener = _listener(parts, application, options.vertex_ai_port, "vertex_ai", v2)
+    listener = _listener(parts, application, options.vertex_ai_address, options.vertex_ai_port, "vertex_ai", v2)
 
     def choose_default() -> str:
         problem = default.choose()
@@ -91,12 +90,14 @@ def _router(parts: Parts) -> Router:
     return Router(parts.engine, parts.options.http_max_input_size, None, too_large_error(parts.options))
 
 
-def _listener(parts: Parts, application: Application, port: int, protocol: str, v2: Router) -> HttpListener:
+def _listener(
+    parts: Parts, application: Application, address: str, port: int, protocol: str, v2: Router
+) -> HttpListener:
     """The listener of one port; ``protocol`` names it among the metrics and in its option."""
     options = parts.options
     listener = HttpListener(
         with_request_log(application, parts.log.settings.log_verbose_level),
-        CLOUD_ADDRESS,
+        address,
         port,
         limits=http_limits(options, parts.shares),
         option=f"--{protocol.replace('_', '-')}-port",

@@ -207,13 +207,13 @@ def test_a_wrong_variable_is_said_at_the_start(models: Path, tmp_path: Path, var
 
 
 def test_ports_outside_of_the_safe_range_are_refused(models: Path, tmp_path: Path) -> None:
-    options = ("--allow-sagemaker=true", "--http-address=0.0.0.0", "--http-port=20999", "--sagemaker-port=20998")
+    options = (*SAGEMAKER[:2], "--sagemaker-port=20998", "--http-port=20999")
     log = refused(tmp_path / "log", models, *options, SAGEMAKER_SAFE_PORT_RANGE="21000-21010")
     assert "The server cannot listen to HTTP requests at port 20999, allowed port range is [21000, 21010]" in log
 
 
 def test_a_port_that_is_taken_is_named(port: CloudPort, models: Path, tmp_path: Path) -> None:
-    log = refused(tmp_path / "log", models, "--allow-sagemaker=true", f"--sagemaker-port={port.number}")
+    log = refused(tmp_path / "log", models, *SAGEMAKER[:2], f"--sagemaker-port={port.number}")
     assert "--sagemaker-port" in log
 
 

@@ -227,6 +227,7 @@ def test_both_routes_are_needed(models: Path, tmp_path: Path, variables: dict[st
 
 def test_in_the_platforms_container_no_option_is_needed(one: Path, tmp_path: Path) -> None:
     variables = {"AIP_MODE": "PREDICTION", "AIP_STORAGE_URI": str(one), "AIP_HTTP_PORT": "0"}
+    variables["NAIAD_VERTEX_AI_ADDRESS"] = "127.0.0.1"
     server = start_server(tmp_path / "log", "--allow-metrics=false", ports=False, env=environment(ROUTES | variables))
     try:
         server.wait_for(" is ready: ")
