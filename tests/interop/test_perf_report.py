@@ -127,14 +127,17 @@ def test_streams_of_a_decoupled_model(tool: str, server: RunningServer, tmp_path
     assert header(tmp_path / "naiad" / "table.csv")[: len(known)] == known
 
 
-def test_the_profile_export_has_the_same_names(tool: str, server: RunningServer, tmp_path: Path) -> None:
-    both(tool, server, tmp_path, "simple", "http", *SHORT)
+@pytest.mark.parametrize("load", [(), ("--request-rate-range", "50")], ids=["concurrency", "rate"])
+def test_the_profile_export_has_the_same_names(
+    tool: str, server: RunningServer, tmp_path: Path, load: tuple[str, ...]
+) -> None:
+    both(tool, server, tmp_path, "simple", "http", *SHORT, *load)
     shapes = []
     for name in ("reference", "naiad"):
         read = json.loads((tmp_path / name / "profile.json").read_text())
         (experiment,) = read["experiments"]
         request = experiment["requests"][0]
-        shapes.append([list(read), list(experiment), experiment["experiment"], list(request)])
+        shapes.append([list(read), list(experiment), json.dumps(experiment["experiment"]), list(request)])
         assert request["request_inputs"].keys() == {"INPUT0"}
         bounds = experiment["window_boundaries"]
         assert len(bounds) > 3

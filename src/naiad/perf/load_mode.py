@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class LoadMode(StrEnum):
-    """How a level says when requests are sent. The values stand in the JSON of the profile export."""
+    """How a level says when requests are sent. The values stand in the files of ``--json``."""
 
     CONCURRENCY = "concurrency"
     REQUEST_RATE = "request_rate"

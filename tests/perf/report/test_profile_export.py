@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from naiad.perf.report.profile_export import write_profile_export
 from naiad.perf.results import LoadMode, Report, RequestRecord
@@ -55,6 +56,25 @@ def test_requests_and_windows_of_each_level(tmp_path: Path) -> None:
     assert second["experiment"] == {"mode": "request_rate", "value": 50.5}
     assert [request["timestamp"] for request in second["requests"]] == [30]
     assert second["window_boundaries"] == [BEGAN_NS, BEGAN_NS + WINDOW_NS]
+
+
+@pytest.mark.parametrize(
+    ("mode", "value", "written"),
+    [
+        (LoadMode.CONCURRENCY, 8, '"concurrency","value":8}'),
+        (LoadMode.PERIODIC_CONCURRENCY, 10, '"concurrency","value":10}'),
+        (LoadMode.REQUEST_RATE, 50, '"request_rate","value":50.0}'),
+        (LoadMode.CUSTOM_INTERVALS, 3.75, '"request_rate","value":3.75}'),
+        (LoadMode.FIXED_SCHEDULE, 3, '"request_rate","value":0.0}'),
+        (LoadMode.SESSION_CONCURRENCY, 2, '"request_rate","value":0.0}'),
+    ],
+)
+def test_readers_look_a_level_up_by_a_known_mode_and_its_value(
+    tmp_path: Path, mode: LoadMode, value: float, written: str
+) -> None:
+    """The text matters: readers make a key of the value, and ``50`` is not ``50.0``."""
+    write_profile_export(report(level(value, window([100]), mode)), tmp_path / "profile.json")
+    assert '"experiment":{"mode":' + written in (tmp_path / "profile.json").read_text()
 
 
 def test_many_requests(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from naiad.perf.results import LevelResult, Report, RequestRecord
+from naiad.perf.results import LevelResult, LoadLevel, LoadMode, Report, RequestRecord
 from naiad.version import __version__
 
 _CHUNK = 4096
@@ -18,6 +18,9 @@ _CHUNK = 4096
 
 _KINDS: Final = {"in_process": "triton_c_api"}
 """What the reference calls services that have another name here."""
+_IN_FLIGHT: Final = (LoadMode.CONCURRENCY, LoadMode.PERIODIC_CONCURRENCY)
+_NO_RATE: Final = (LoadMode.FIXED_SCHEDULE, LoadMode.SESSION_CONCURRENCY)
+"""Loads whose rate follows from the data."""
 
 
 def write_profile_export(report: Report, file: Path, endpoint: str = "") -> None:
@@ -38,7 +41,7 @@ def write_profile_export(report: Report, file: Path, endpoint: str = "") -> None
         for number, result in enumerate(report.levels):
             out.write(b"," if number else b"")
             records = sorted(by_level.get(number, ()), key=lambda record: record.timestamp_ns)
-            out.write(b'{"experiment":' + orjson.dumps(_experiment(result)) + b',"requests":[')
+            out.write(b'{"experiment":' + orjson.dumps(_experiment(result.level)) + b',"requests":[')
             for chunk in _chunks(records):
                 out.write(chunk)
             out.write(b'],"window_boundaries":' + orjson.dumps(_boundaries(result)) + b"}")
@@ -47,9 +50,11 @@ def write_profile_export(report: Report, file: Path, endpoint: str = "") -> None
         out.write(b"]," + orjson.dumps(tail)[1:])
 
 
-def _experiment(result: LevelResult) -> dict[str, Any]:
-    value = result.level.value
-    return {"mode": result.level.mode.value, "value": int(value) if value == int(value) else value}
+def _experiment(level: LoadLevel) -> dict[str, Any]:
+    """The load of a level, by which readers look it up: they know two modes, and write rates as floats."""
+    if level.mode in _IN_FLIGHT:
+        return {"mode": "concurrency", "value": int(level.value)}
+    return {"mode": "request_rate", "value": 0.0 if level.mode in _NO_RATE else float(level.value)}
 
 
 def _boundaries(result: LevelResult) -> list[int]:
