@@ -113,6 +113,11 @@ SETTINGS = {
         False,
         "Sending 300 benchmark requests|Using synchronous calls for inference",
     ),
+    "one request, after others that do not count": (
+        PerfSettings(measure=MeasureSettings(total_requests=1, warmup_requests=5)),
+        False,
+        "Sending 5 warmup requests|Sending 1 benchmark request|Using synchronous calls for inference",
+    ),
     "custom intervals": (
         PerfSettings(load=LoadPlan(LoadMode.CUSTOM_INTERVALS)),
         False,
@@ -137,10 +142,16 @@ def test_settings(name: str) -> None:
 
 
 def test_settings_name_the_batch_and_the_service() -> None:
-    settings = PerfSettings(TargetSettings(service_kind="tfserving"), InputSettings(batch_size=8))
+    batch = InputSettings(batch_size=8)
+    settings = PerfSettings(TargetSettings(service_kind="tfserving"), batch, given=frozenset("b"))
     text = settings_text(settings, is_async=True, is_decoupled=True)
     assert "  Batch size: 8\n  Service Kind: TENSORFLOW_SERVING\n" in text
     assert text.endswith("  Detected decoupled model, using the last response for measuring latency\n\n")
+
+
+def test_settings_of_other_services_name_no_batch_that_was_not_given() -> None:
+    text = settings_text(PerfSettings(TargetSettings(service_kind="openai")), is_async=True)
+    assert text.startswith("*** Measurement Settings ***\n  Service Kind: OPENAI\n")
 
 
 def test_an_average_over_grpc() -> None:

@@ -49,7 +49,9 @@ def settings_text(settings: PerfSettings, *, is_async: bool, is_decoupled: bool 
         is_decoupled: whether the model may give any number of responses.
     """
     kind = settings.target.service_kind
-    lines = [f"Batch size: {settings.input.batch_size}", f"Service Kind: {_SERVICE_KINDS.get(kind, kind.upper())}"]
+    lines = [f"Batch size: {settings.input.batch_size}"] if kind == "triton" or "b" in settings.given else []
+    lines.append(f"Service Kind: {_SERVICE_KINDS.get(kind, kind.upper())}")
+    lines += _count_lines("warmup", settings.measure.warmup_requests)
     lines += [*_window_lines(settings, is_async), *_limit_lines(settings)]
     if settings.load.mode is LoadMode.REQUEST_RATE:
         name = "poisson" if settings.load.distribution == "poisson" else "uniform"
@@ -104,10 +106,14 @@ def closing_text(report: Report, settings: PerfSettings) -> str:
     return text
 
 
+def _count_lines(what: str, count: int) -> list[str]:
+    return [f"Sending {count} {what} request{'s' if count > 1 else ''}"] if count else []
+
+
 def _window_lines(settings: PerfSettings, is_async: bool) -> list[str]:
     measure = settings.measure
     if measure.total_requests:
-        return [f"Sending {measure.total_requests} benchmark requests"]
+        return _count_lines("benchmark", measure.total_requests)
     # The missing blanks are the reference's: scripts match these lines.
     stabilized = "average " if measure.percentile is None else f"p{measure.percentile}"
     stabilized += "throughput" if is_async else "latency and throughput"
