@@ -136,6 +136,11 @@ BAD = [
     ),
     (FREE, {"data": [{"INPUT0": [[1e9]]}]}, "unable to find fp16_t data in json: element 0"),
     (
+        model(tensor("INPUT0", "FP64", 1)),
+        {"data": [{"INPUT0": ["a"]}]},
+        "unable to find fp64 data in json: element 0 of 'INPUT0' is the string",
+    ),
+    (
         model(tensor("INPUT0", "BOOL", 1)),
         {"data": [{"INPUT0": [2]}]},
         "unable to find bool data in json: element 0 of 'INPUT0' is the number 2",

@@ -15,7 +15,7 @@ from naiad.tensor.dtypes import DataType
 from naiad.wire.json_text import kind_of
 
 _FLOATS: Final = frozenset({"FP16", "BF16", "FP32", "FP64"})
-_WORDS: Final = {"BOOL": "bool", "FP32": "float", "FP64": "double", "BYTES": "string"}
+_WORDS: Final = {"BOOL": "bool", "FP32": "float", "FP64": "fp64", "BYTES": "string"}
 _NUMBERS: Final = frozenset({int, float})
 _WHOLE: Final = frozenset({int})
 _TRUTH: Final = frozenset({bool})
