@@ -12,6 +12,7 @@ from support.perf_analyzer import REQUEST_COUNT, found_tool, run, successes
 from support.python_models import DOUBLES, write_python_model
 
 REQUESTS = 2000
+CALLERS = 4
 
 
 @pytest.fixture(scope="module")
@@ -24,11 +25,12 @@ def analyze(tool: str, server: RunningServer, model: str, *arguments: str, proto
     before = server.statistics(model)
     url = server.grpc_url if protocol == "grpc" else server.url
     fixed = ("-m", model, "-u", url, "-i", protocol, "--request-count", str(REQUESTS))
-    pace = () if "--request-rate-range" in arguments else ("--concurrency-range", "4")
+    pace = () if "--request-rate-range" in arguments else ("--concurrency-range", str(CALLERS))
     printed = run([tool, *fixed, *pace, *arguments])
     counted = REQUEST_COUNT.search(printed)
     assert counted, printed
-    assert int(counted[1]) >= REQUESTS, printed
+    # It may leave out what each caller has under way as the measurement ends.
+    assert int(counted[1]) >= REQUESTS - CALLERS, printed
     after = server.statistics(model)
     assert successes(after) - successes(before) >= REQUESTS
     assert after["inference_stats"]["fail"] == before["inference_stats"]["fail"]
