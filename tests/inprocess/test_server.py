@@ -238,6 +238,11 @@ def test_a_server_starts_again(repository: Path) -> None:
         server.stop()
 
 
+def server_threads() -> set[threading.Thread]:
+    """The threads of event loops. Those that run models come and go, also for the servers of other tests."""
+    return {thread for thread in threading.enumerate() if thread.name == "naiad-server"}
+
+
 def test_the_ports_of_cloud_platforms_are_opened_by_name(
     repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -252,19 +257,19 @@ def test_the_ports_of_cloud_platforms_are_opened_by_name(
     with caplog.at_level("INFO", "naiad"), naiad.Server(repository, **options):
         assert "Started Sagemaker HTTPService at 127.0.0.1:" in caplog.text
         assert "Started Vertex AI HTTPService at 127.0.0.1:" in caplog.text
-    before = set(threading.enumerate())
+    before = server_threads()
     with pytest.raises(OptionError, match="Expect the default model 'gone' is loaded"):
         naiad.Server(repository, vertex_ai_port=0, vertex_ai_default_model="gone").start()
-    assert not set(threading.enumerate()) - before
+    assert server_threads() == before
 
 
 def test_a_port_that_is_taken(naiad_server: naiad.Server) -> None:
     taken = naiad_server.http_url.rpartition(":")[2]
-    before = set(threading.enumerate())
+    before = server_threads()
     with pytest.raises(OptionError, match=f"Socket '127.0.0.1:{taken}' already in use"):
         naiad.Server(http_address="127.0.0.1", http_port=int(taken)).start()
     # Those of the other server come and go.
-    assert not set(threading.enumerate()) - before
+    assert server_threads() == before
 
 
 def test_the_fixture(naiad_server: naiad.Server) -> None:

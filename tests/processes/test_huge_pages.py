@@ -50,7 +50,10 @@ def test_a_large_array_lies_in_huge_pages_afterwards() -> None:
     if not _can_move():
         pytest.skip("this kernel moves no memory to huge pages (Linux 6.1 and newer do)")
     # NumPy asks for huge pages itself, for the memory that it takes.
-    array = np.frombuffer(bytearray(2 * LEAST_BYTES), np.int64)
+    block = mmap.mmap(-1, 2 * LEAST_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # The kernel joins neighbours of one kind to one mapping, and other tests may have left huge pages beside this one.
+    block.madvise(mmap.MADV_DONTDUMP)
+    array = np.frombuffer(block, np.int64)
     array[:] = np.arange(array.size)
     assert _huge_bytes(array) < array.nbytes // 2
     use_huge_pages()
