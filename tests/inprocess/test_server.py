@@ -268,7 +268,6 @@ def test_a_port_that_is_taken(naiad_server: naiad.Server) -> None:
     before = server_threads()
     with pytest.raises(OptionError, match=f"Socket '127.0.0.1:{taken}' already in use"):
         naiad.Server(http_address="127.0.0.1", http_port=int(taken)).start()
-    # Those of the other server come and go.
     assert server_threads() == before
 
 
