@@ -11,7 +11,7 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +127,26 @@ def test_a_call_that_is_reset_gets_nothing_more() -> None:
         assert peer.application.conversations[0].cancelled == 1
         peer.leaves_nothing()
         assert peer.serves(3)
+
+    run(test())
+
+
+def test_what_another_protocol_received_comes_before_what_waits_in_the_socket() -> None:
+    body = numbered(1 << 20)
+    raw = START + TALK + b"".join(frames(message(body)))
+
+    async def test() -> None:
+        peer = RawPeer(start=b"")
+
+        def read_into(parts: Sequence[memoryview], size: int) -> int:
+            raise AssertionError("read ahead of what is at hand")
+
+        peer.core.read_into = read_into
+        peer.connection.feed(raw[:700_000])
+        assert peer.core.read_into is read_into
+        peer.connection.read_on()
+        peer.deliver(raw[700_000:])
+        assert peer.application.conversations[0].messages == [body]
 
     run(test())
 

@@ -208,12 +208,16 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def feed(self, data: bytes) -> None:
         """Take bytes that another protocol object received on this transport before this one took it over."""
+        core = self.core
+        # What waits in the socket comes behind these.
+        read_into, core.read_into = core.read_into, None
         while data and not self.lost:
-            target = self.core.target()
+            target = core.target()
             taken = min(len(target), len(data))
             target[:taken] = data[:taken]
             data = data[taken:]
             self.buffer_updated(taken)
+        core.read_into = read_into
 
     def eof_received(self) -> bool:
         # HTTP/2 cannot use a connection with one direction: False closes it.
