@@ -13,18 +13,17 @@ import socket
 import struct
 import time
 import tracemalloc
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import grpc
 import pytest
 import uvloop
 
 from naiad.frontends.grpc.rpc.limits import GrpcLimits
-from naiad.frontends.grpc.server.listener import GrpcListener
 from naiad.frontends.grpc.server.state import RECEIVE_BYTES
 from naiad.wire.http2.control import MAX_CHEAP_FRAMES, MAX_RESETS
 from support.event_loops import until
-from support.h2_application import Application, Conversation
+from support.h2_application import Conversation
 from support.h2_frames import (
     CONTINUATION,
     DATA,
@@ -43,6 +42,7 @@ from support.h2_frames import (
     numbered,
     plain_block,
 )
+from support.h2_listener import served
 from support.h2_peer import WAIT_S, RawPeer, run
 
 CALM = 11
@@ -474,18 +474,6 @@ def test_tiny_messages_for_a_call_that_pauses_cost_little() -> None:
 
 
 # Through sockets: the others do not notice
-
-
-@contextlib.asynccontextmanager
-async def served(limits: GrpcLimits | None = None) -> AsyncIterator[tuple[GrpcListener, Application]]:
-    application = Application()
-    listener = GrpcListener(application.methods(), "127.0.0.1", 0, limits=limits)
-    await listener.start()
-    try:
-        yield listener, application
-    finally:
-        assert await listener.drain(5)
-        listener.abort()
 
 
 def test_others_have_a_turn_after_each_full_buffer() -> None:

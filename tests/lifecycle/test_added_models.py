@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from naiad.engine.engine import Engine
 from naiad.errors import AlreadyExistsError, InternalError, NaiadError, UnsupportedError
 from naiad.lifecycle.added_models import MAX_LOADS, AddedModel, AddedModels
-from naiad.lifecycle.loading.load_version import LoadSettings
-from naiad.lifecycle.manager import ModelManager
-from naiad.repository.catalog import Catalog
 from naiad.testing import write_model
 from support import event_loops
-from support.explicit_manager import CONFIG, LATE, SLOW, answered, caller
+from support.explicit_manager import CONFIG, LATE, SLOW, House, answered, caller, unloading
+from support.loaded_models import Caller
 
 
-class House:
+class AddingHouse(House):
     """A manager with nothing but added models."""
 
     def __init__(self, tmp_path: Path, is_explicit: bool = True, close_s: float = 20) -> None:
-        own = tmp_path / "own"
-        own.mkdir()
-        self.catalog = Catalog((own,))
-        self.manager = ModelManager(LoadSettings(lambda backend: {}, cores=1), 2, self.catalog, is_explicit)
-        self.engine = Engine(self.manager, "test", True)
-        self.manager.loaded = True
+        super().__init__(tmp_path / "own", is_explicit=is_explicit)
         self.added = AddedModels(self.manager, self.catalog, is_explicit, close_s)
 
     async def load(self, folder: Path, name: str) -> AddedModel:
@@ -52,17 +43,16 @@ class House:
         return await done
 
 
-@contextlib.asynccontextmanager
-async def opened(house: House) -> AsyncIterator[House]:
-    try:
-        yield house
-    finally:
-        assert await house.manager.unload_all(20)
-
-
-def play(house: House, scenario: Callable[[House], Awaitable[None]]) -> None:
+def play(house: AddingHouse, scenario: Callable[[AddingHouse], Awaitable[None]]) -> None:
     """Run a scenario with a house whose models must all unload in time in the end."""
-    event_loops.play(opened(house), scenario)
+    event_loops.play(unloading(house), scenario)
+
+
+async def busy(house: AddingHouse, folder: Path) -> tuple[AddedModel, Caller]:
+    """A model with a request in flight, and who waits for it."""
+    model, one = await house.load(folder, "slow"), caller()
+    house.engine.find("slow", None).submit(one)
+    return model, one
 
 
 def archive(tmp_path: Path, config: str = CONFIG, name: str = "hash") -> Path:
@@ -72,7 +62,7 @@ def archive(tmp_path: Path, config: str = CONFIG, name: str = "hash") -> Path:
 def test_a_model_comes_and_goes(tmp_path: Path) -> None:
     folder = archive(tmp_path)
 
-    async def scenario(house: House) -> None:
+    async def scenario(house: AddingHouse) -> None:
         for _ in range(2):
             model = await house.load(folder, "given")
             one = caller()
@@ -84,74 +74,70 @@ def test_a_model_comes_and_goes(tmp_path: Path) -> None:
             assert house.engine.index(ready_only=True) == []
             assert not house.catalog.names()
 
-    play(House(tmp_path), scenario)
+    play(AddingHouse(tmp_path), scenario)
 
 
 def test_a_failed_load_leaves_nothing(tmp_path: Path) -> None:
     folder = archive(tmp_path, CONFIG + " nonsense")
 
-    async def scenario(house: House) -> None:
+    async def scenario(house: AddingHouse) -> None:
         for _ in range(2):
             with pytest.raises(NaiadError, match="failed to load 'given'"):
                 await house.load(folder, "given")
             assert house.engine.is_ready()
             assert not house.catalog.names()
 
-    play(House(tmp_path), scenario)
+    play(AddingHouse(tmp_path), scenario)
 
 
 def test_other_modes_load_nothing(tmp_path: Path) -> None:
     folder = archive(tmp_path)
 
-    async def scenario(house: House) -> None:
+    async def scenario(house: AddingHouse) -> None:
         with pytest.raises(UnsupportedError, match="not EXPLICIT"):
             await house.load(folder, "given")
 
-    play(House(tmp_path, is_explicit=False), scenario)
+    play(AddingHouse(tmp_path, is_explicit=False), scenario)
 
 
 def test_an_unload_waits_for_requests_in_flight(tmp_path: Path) -> None:
     folder = archive(tmp_path, SLOW)
 
-    async def scenario(house: House) -> None:
-        model = await house.load(folder, "slow")
-        one = caller()
-        house.engine.find("slow", None).submit(one)
+    async def scenario(house: AddingHouse) -> None:
+        model, one = await busy(house, folder)
         assert await house.unload(model) is None
         assert [error for _, error in one.answers] == [None]
 
-    play(House(tmp_path), scenario)
+    play(AddingHouse(tmp_path), scenario)
 
 
 def test_an_unload_does_not_wait_for_ever(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = archive(tmp_path, SLOW)
 
-    async def scenario(house: House) -> None:
-        model = await house.load(folder, "slow")
-        one = caller()
-        house.engine.find("slow", None).submit(one)
+    async def scenario(house: AddingHouse) -> None:
+        model, one = await busy(house, folder)
         assert await house.unload(model) is None
         assert not one.answers
         await answered(one)
 
-    play(House(tmp_path, close_s=0.01), scenario)
+    play(AddingHouse(tmp_path, close_s=0.01), scenario)
     assert "still has requests in flight" in caplog.text
 
 
 def test_two_loads_of_one_name_at_once(tmp_path: Path) -> None:
     folders = [archive(tmp_path, LATE, name) for name in ("a", "b")]
 
-    async def scenario(house: House) -> None:
+    async def scenario(house: AddingHouse) -> None:
         outcomes = await asyncio.gather(*(house.load(f, "given") for f in folders), return_exceptions=True)
         assert sorted(type(outcome).__name__ for outcome in outcomes) == ["AddedModel", "AlreadyExistsError"]
 
-    play(House(tmp_path), scenario)
+    play(AddingHouse(tmp_path), scenario)
 
 
 def test_the_loads_under_way_are_bounded(tmp_path: Path) -> None:
     folder = archive(tmp_path, LATE)
 
-    async def scenario(house: House) -> None:
+    async def scenario(house: AddingHouse) -> None:
         loads = (house.load(folder, "given") for _ in range(MAX_LOADS + 3))
         outcomes = await asyncio.gather(*loads, return_exceptions=True)
         kinds = Counter(type(outcome).__name__ for outcome in outcomes)
@@ -160,13 +146,13 @@ def test_the_loads_under_way_are_bounded(tmp_path: Path) -> None:
         assert await house.unload(model) is None
         await house.load(folder, "again")
 
-    play(House(tmp_path), scenario)
+    play(AddingHouse(tmp_path), scenario)
 
 
 def test_a_fault_of_the_server_is_an_error_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = archive(tmp_path)
 
-    async def scenario(house: House) -> None:
+    async def scenario(house: AddingHouse) -> None:
         async def fail(name: str) -> None:
             raise RuntimeError("a fault")
 
@@ -175,4 +161,4 @@ def test_a_fault_of_the_server_is_an_error_too(tmp_path: Path, monkeypatch: pyte
             await house.load(folder, "given")
         assert not house.catalog.names()
 
-    play(House(tmp_path), scenario)
+    play(AddingHouse(tmp_path), scenario)

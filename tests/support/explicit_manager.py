@@ -51,7 +51,8 @@ class House:
         repository.mkdir(exist_ok=True)
         settings = LoadSettings(lambda backend: {}, cores=1, **more)
         self.repository = repository
-        self.manager = ModelManager(settings, threads, Catalog((repository,)), is_explicit, memory)
+        self.catalog = Catalog((repository,))
+        self.manager = ModelManager(settings, threads, self.catalog, is_explicit, memory)
         self.engine = Engine(self.manager, "test", True)
         self.manager.loaded = True
 

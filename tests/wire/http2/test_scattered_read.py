@@ -5,13 +5,12 @@ wherever the reads end and whatever comes between the frames.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import socket
 import ssl
 import struct
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naiad.frontends.grpc.rpc.limits import GrpcLimits
-from naiad.frontends.grpc.server.listener import GrpcListener
 from naiad.wire.http2.scattered_read import MAX_FRAMES
 from support.certificates import new_authority
 from support.event_loops import until
-from support.h2_application import Application
 from support.h2_frames import DATA, HEADERS, PING, RST, START, call_headers, frame, message, numbered, plain_block
+from support.h2_listener import served
 from support.h2_peer import WAIT_S, RawPeer, run
 
 KIB = 1 << 10
@@ -168,17 +166,6 @@ def test_a_message_above_the_limit_is_refused_with_what_follows_it() -> None:
 LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.SelectorEventLoop}
 
 
-@contextlib.asynccontextmanager
-async def served(context: ssl.SSLContext | None = None) -> AsyncIterator[tuple[GrpcListener, Application]]:
-    application = Application()
-    listener = GrpcListener(application.methods(), "127.0.0.1", 0, ssl=context)
-    await listener.start()
-    try:
-        yield listener, application
-    finally:
-        listener.abort()
-
-
 def run_on(loop: str, test: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.run(asyncio.wait_for(test, WAIT_S))
@@ -218,7 +205,7 @@ def test_what_is_encrypted_is_not_read_ahead(loop: str, tmp_path: Path) -> None:
         return client
 
     async def test() -> None:
-        async with served(context) as (listener, application):
+        async with served(context=context) as (listener, application):
             with await asyncio.to_thread(ask, listener.port):
                 await until(lambda: application.conversations and application.conversations[0].ended)
                 assert application.conversations[0].messages == [body]

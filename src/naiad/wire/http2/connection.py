@@ -51,7 +51,7 @@ _HTTP1_REQUEST = re.compile(rb"[A-Z]{3,16} [/*h]")
 
 _LARGE_READS: Final = 2
 """After part of a large message this many reads expect another one. One of them most likely finds nothing."""
-_MISSED_READS: Final = 64
+_UNUSED_CHANCES: Final = 64
 """After frames that were not as expected, as of calls side by side, this many chances to expect some go unused."""
 ReadInto = Callable[[Sequence[memoryview], int], int]
 OpenStream = Callable[["Http2Connection", int, Http2RequestHead], Stream]
@@ -74,12 +74,12 @@ class Http2Connection(IncomingLimits):
         "_greeted",
         "_http1_response",
         "_in_place",
-        "_large",
+        "_large_reads",
         "_open",
         "_partial",
         "_reader",
         "_started",
-        "_unscattered",
+        "_unused_chances",
         "_view",
         "read_into",
         "refused",
@@ -105,8 +105,8 @@ class Http2Connection(IncomingLimits):
         self._block: IncompleteBlock | None = None
         self._partial: IncompleteFrame | None = None
         self._in_place = False
-        # How often the next bytes are expected to be those of a large message, and not to follow a pattern.
-        self._large = self._unscattered = 0
+        # Reads that still expect a large message, and chances to read frames of one length that still go unused.
+        self._large_reads = self._unused_chances = 0
         self.unread = bytearray()
         self.read_into: ReadInto | None = None
         self.refused = False
@@ -137,12 +137,12 @@ class Http2Connection(IncomingLimits):
             memory = partial.stream.target()
             if memory is not None:
                 self._in_place = True
-                self._large = _LARGE_READS
+                self._large_reads = _LARGE_READS
                 # No further than this frame: the head of the next one must not get into the message.
                 return memory[: partial.left]
-        if self._large:
+        if self._large_reads:
             # Another large message most likely follows. What arrives in the buffer is copied, so this is little.
-            self._large -= 1
+            self._large_reads -= 1
             return self._beginning
         return self._view
 
@@ -197,13 +197,13 @@ class Http2Connection(IncomingLimits):
         memory = stream.target()
         if memory is None or len(memory) - partial.left <= 2 * length:
             return
-        if self._unscattered:
-            self._unscattered -= 1
+        if self._unused_chances:
+            self._unused_chances -= 1
             return
         read = ScatteredRead(memory, partial, stream.id, self._beginning)
         size = read_into(read.parts, read.size)
         if size:
-            self._large = _LARGE_READS
+            self._large_reads = _LARGE_READS
             self._take_scattered(stream, partial, read.received(size))
 
     def _take_scattered(self, stream: Stream, partial: IncompleteFrame, found: Scattered) -> None:
@@ -211,26 +211,23 @@ class Http2Connection(IncomingLimits):
         length, size = partial.length, found.first
         self._count_part(partial, size)
         if found.frames:
-            self._count_frames(stream, length, found.frames)
+            self._unacknowledged += found.frames * length
             size += found.frames * length
+            if stream.id in self.streams:
+                self._count(stream, found.frames * length, found.frames)
         if found.begun:
             self._unacknowledged += length
             partial = self._partial = IncompleteFrame(stream, length, 0, False)
             self._count_part(partial, found.begun)
             size += found.begun
-        # It is gone if that was more than its window allows.
+        # The stream is gone if that was more than its window allows.
         if stream.id in self.streams:
             stream.advance(size)
         if not found.is_expected:
-            self._unscattered = _MISSED_READS
+            self._unused_chances = _UNUSED_CHANCES
         if found.rest:
             rest = bytearray(found.rest)
             self.unread = rest[self._parse(rest, 0, len(rest)) :]
-
-    def _count_frames(self, stream: Stream, length: int, frames: int) -> None:
-        self._unacknowledged += length * frames
-        if stream.id in self.streams:
-            self._count(stream, length * frames, frames)
 
     def _parse(self, buffer: bytearray, position: int, size: int) -> int:
         """Process every complete frame of ``buffer[position:size]``; returns the position after the last one."""

@@ -36,23 +36,22 @@ class ScatteredRead:
     """The parts of memory for one read.
 
     Args:
-        memory: where the data of the stream go next.
-        partial: the incomplete frame; ``memory`` is larger than what is left of it.
+        memory: where the data of the stream go next, with room for two more frames of the length of ``partial``.
+        partial: the incomplete frame.
         scratch: memory for heads, and for what follows the last frame.
 
     Attributes:
         parts, size: the parts and their bytes together.
-        frames: how many frames are expected behind the incomplete one. Fewer than two are not worth a read.
     """
 
-    __slots__ = ("_left", "_length", "_scratch", "_stream_id", "frames", "parts", "size")
+    __slots__ = ("_frames", "_left", "_length", "_scratch", "_stream_id", "parts", "size")
 
     def __init__(self, memory: memoryview, partial: IncompleteFrame, stream_id: int, scratch: memoryview) -> None:
         self._left, self._length = left, length = partial.left, partial.length
         self._stream_id = stream_id
         self._scratch = scratch
         # Without the last frame of the message: it is shorter or says that the request ends, so its head differs.
-        frames = self.frames = min((len(memory) - left - 1) // length, MAX_FRAMES)
+        frames = self._frames = min((len(memory) - left - 1) // length, MAX_FRAMES)
         end = left + frames * length
         heads = frames * FRAME_HEAD_BYTES
         self.parts = parts = [memory[:left]] * (2 * frames + 2)
@@ -66,10 +65,10 @@ class ScatteredRead:
         first = min(size, self._left)
         size -= first
         step = FRAME_HEAD_BYTES + self._length
-        frames = min(size // step, self.frames)
+        frames = min(size // step, self._frames)
         rest = size - frames * step
         # Of a further frame whose head is whole.
-        begun = max(rest - FRAME_HEAD_BYTES, 0) if frames < self.frames else 0
+        begun = max(rest - FRAME_HEAD_BYTES, 0) if frames < self._frames else 0
         expected = frame_head.pack(self._length << 8 | DATA, 0, self._stream_id) * (frames + (begun > 0))
         at = len(expected)
         if self._scratch[:at] != expected:
