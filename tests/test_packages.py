@@ -34,6 +34,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "wire.http1": ("wire.compression", "worker.ipc.buffer_pool", "worker.ipc.receive_pools"),
     "wire.http2": (),
     "wire.grpc": ("wire.compression", "wire.http1", "wire.http2", "worker.ipc.buffer_pool"),
+    "wire.openai": ("request", "wire.json_text"),
     "wire.v2": ("config.spec", "request", "shared_memory", "tensor", "wire.json_text", "wire.proto_fields"),
     "telemetry.metrics": ("options.metric_families",),
     "telemetry.logs": ("options", "request"),
@@ -170,6 +171,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "frontends.http.cloud": (
         *("engine", "frontends.http.server", "frontends.http.v2", "lifecycle.added_models", "lifecycle.memory"),
         *("lifecycle.state", "wire.http1", "worker.ipc.arena"),
+    ),
+    "frontends.openai": (
+        *("config", "engine", "execution.model.interface", "frontends.http.server", "frontends.inference"),
+        *("lifecycle.memory", "options", "repository.local", "request", "scheduling", "telemetry.logs", "wire.http1"),
+        *("wire.openai", "wire.v2"),
     ),
     "frontends.grpc.rpc": (
         *("frontends.access", "frontends.inference", "request", "telemetry.logs", "wire.grpc", "wire.v2"),

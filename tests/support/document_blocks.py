@@ -18,7 +18,7 @@ READY_S = 100.0
 BASH = ("bash", "-euo", "pipefail", "-c")
 CURL = 'curl() { command curl --silent --show-error --fail-with-body "$@"; }\n'
 SERVES = re.compile(r"^(scripts/demo|naiad serve|python (?:app/\w+\.py|-c))\b", re.MULTILINE)
-PORTS = (8000, 8001, 8002, 8080)
+PORTS = (8000, 8001, 8002, 8080, 9000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class Terminal:
         self._server: subprocess.Popen[str] | None = None
         self._log = folder.parent / "server.log"
         own = {"NAIAD_VENV": sys.prefix, "NAIAD_DEMO_MODELS": str(folder / "demo-models")}
-        own |= {f"NAIAD_{name}_ADDRESS": "127.0.0.1" for name in ("HTTP", "GRPC", "SAGEMAKER", "VERTEX_AI")}
-        names = ("NAIAD_HTTP_PORT", "NAIAD_GRPC_PORT", "NAIAD_METRICS_PORT", "NAIAD_SAGEMAKER_PORT")
+        own |= {f"NAIAD_{name}_ADDRESS": "127.0.0.1" for name in ("HTTP", "GRPC", "SAGEMAKER", "VERTEX_AI", "OPENAI")}
+        names = [f"NAIAD_{name}_PORT" for name in ("HTTP", "GRPC", "METRICS", "SAGEMAKER", "OPENAI")]
         own |= {name: str(port) for name, port in zip(names, self._ports.values(), strict=True)}
         # The examples of the platforms have one port, one at a time.
         own["NAIAD_VERTEX_AI_PORT"] = own["NAIAD_SAGEMAKER_PORT"]

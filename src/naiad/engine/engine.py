@@ -496,6 +496,11 @@ class Engine:
             return {"name": key}
         return {"name": short_name(key), "namespace": namespace_of(key)}
 
+    def loaded_times(self) -> dict[str, int]:
+        """The models that serve, by name, with the time at which each was loaded in seconds since 1970."""
+        serving = sorted(key for key, entry in self._entries.items() if entry.answering is not None)
+        return {self._index_name(key)["name"]: self._entries[key].loaded_ms // 1000 for key in serving}
+
     def statistics(self, name: str | None, version: str | None) -> dict[str, Any]:
         """The statistics object of the protocol, for one model, one version or all; errors as ``counted_versions``."""
         return {"model_stats": [statistics_of(model) for model in self.counted_versions(name, version)]}

@@ -21,6 +21,7 @@ class Group(Enum):
     GRPC = "GRPC"
     SAGEMAKER = "Sagemaker"
     VERTEX = "Vertex"
+    OPENAI = "OpenAI"
     ACCESS = "Access"
     METRICS = "Metrics"
     TRACING = "Tracing"

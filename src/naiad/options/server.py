@@ -44,6 +44,7 @@ from naiad.options.kinds import (
 from naiad.options.latency_objective import LATENCY_OBJECTIVE
 from naiad.options.listeners import PORT_RANGE, SAGEMAKER, ListenerAddress, port_problems
 from naiad.options.metrics_config import COUNTERS, METRICS_SETTING, MetricsSetting, MetricsValue
+from naiad.options.openai import KINDS_OF_MODELS, OPENAI_RESTRICTION, TOOL_CALL_PARSERS
 from naiad.options.option import Group, Option, declare
 from naiad.options.origin import ORIGIN
 from naiad.options.rate_limit import EXECUTION_COUNT, RATE_LIMIT, RESOURCE_SETTING, ResourceSetting
@@ -551,6 +552,62 @@ class ServerOptions:
         "The model that serves predictions of Vertex AI; it may be left out where a single model is loaded.",
     )
 
+    allow_openai: bool = declare(
+        Group.OPENAI, BOOLEAN, False, "Whether the API of OpenAI is served: chats, completions, embeddings and models."
+    )
+    openai_address: str = declare(
+        Group.OPENAI, ADDRESS, "0.0.0.0", "Address to listen on for requests of the API of OpenAI."
+    )
+    openai_port: int = declare(Group.OPENAI, PORT, 9000, "Port to listen on for requests of the API of OpenAI.")
+    openai_restricted_api: tuple[Restriction, ...] = declare(
+        Group.OPENAI,
+        OPENAI_RESTRICTION,
+        (),
+        "Parts of the API of OpenAI that are served only to requests with the header <key>: <value>.",
+        repeatable=True,
+    )
+    openai_backend: str = declare(
+        Group.OPENAI,
+        choice("", *KINDS_OF_MODELS),
+        "",
+        "How all models take requests of this API: with the inputs of the backend for vLLM, or of that for "
+        "TensorRT-LLM. Without it the backend and the inputs of each model say it.",
+    )
+    tokenizer: str = declare(
+        Group.OPENAI,
+        TEXT,
+        "",
+        "The tokenizer whose chat template makes prompts of chats: a folder with its files, or its name on Hugging "
+        "Face.",
+    )
+    chat_template: str = declare(
+        Group.OPENAI, FILE_NAME, "", "File with a Jinja template in the place of the tokenizer's."
+    )
+    default_max_tokens: int = declare(
+        Group.OPENAI, integer(0), 16, "The most tokens to generate where a request of this API does not say."
+    )
+    lora_separator: str = declare(
+        Group.OPENAI,
+        TEXT,
+        "",
+        "What stands between the name of a model and that of a LoRA adapter in requests of this API; empty for no "
+        "adapters.",
+    )
+    tool_call_parser: str = declare(
+        Group.OPENAI,
+        choice("", *TOOL_CALL_PARSERS),
+        "",
+        "The form in which models write calls of tools, which are read out of their texts; empty for texts as they "
+        "are.",
+    )
+    max_tool_call_parse_bytes: int = declare(
+        Group.OPENAI,
+        integer(1),
+        1 << 17,
+        "The most bytes of a streamed text in which calls of tools are looked for; a longer one ends with the finish "
+        "reason length.",
+    )
+
     http_server_cert: str = declare(
         Group.HTTP,
         FILE_NAME,
@@ -905,6 +962,7 @@ class ServerOptions:
             ListenerAddress("metrics", self.allow_metrics, self.metrics_address, self.metrics_port),
             ListenerAddress(SAGEMAKER, self.allow_sagemaker, self.sagemaker_address, self.sagemaker_port),
             ListenerAddress("Vertex AI", self.allow_vertex_ai, self.vertex_ai_address, self.vertex_ai_port),
+            ListenerAddress("OpenAI", self.allow_openai, self.openai_address, self.openai_port),
         )
         found = [
             *cache_problems(self.cache_config, self.response_cache_byte_size),
@@ -928,6 +986,7 @@ class ServerOptions:
     def _access_problems(self) -> Iterator[str]:
         yield from repeated_features(self.http_restricted_api, "api")
         yield from repeated_features(self.grpc_restricted_protocol, "protocol")
+        yield from repeated_features(self.openai_restricted_api, "api")
         yield from repeated_keys(self.api_key)
 
     def _tls_problems(self) -> Iterator[str]:
@@ -970,6 +1029,8 @@ LISTENER_FIELDS = frozenset(
         "sagemaker_safe_port_range",
         "allow_vertex_ai",
         "vertex_ai_port",
+        "allow_openai",
+        "openai_port",
     }
 )
 """The fields that ``ServerOptions.problems`` checks; it is skipped when one of them could not be read."""

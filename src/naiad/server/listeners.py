@@ -1,4 +1,4 @@
-"""All listeners of a server: those of the protocols, and those of cloud platforms."""
+"""All listeners of a server: those of the protocols, of cloud platforms and of the API of OpenAI."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 def all_listeners(parts: Parts) -> Iterator[tuple[Frontend, str]]:
     """Every listener that the options ask for, as ``build.listeners`` has them."""
     yield from listeners(parts)
-    yield from cloud_ports(parts)
+    yield from further_ports(parts)
 
 
-def cloud_ports(
+def further_ports(
     parts: Parts,
     around_v2: Callable[[Application], Application] = lambda application: application,
     around_metrics: Callable[[Application], Application] = lambda application: application,
 ) -> Iterator[tuple[Frontend, str]]:
-    """The listeners for SageMaker and Vertex AI; the other arguments wrap the v2 API and the metrics page there.
+    """The listeners for SageMaker, Vertex AI and the API of OpenAI; the other arguments wrap the v2 API and the metrics
+    page there.
 
     Raises:
         OptionError: a variable of the platform is missing or wrong.
@@ -32,3 +33,7 @@ def cloud_ports(
         from naiad.server.cloud import cloud_listeners
 
         yield from cloud_listeners(parts, around_v2, lambda: around_metrics(metrics_application(parts)))
+    if parts.options.allow_openai:
+        from naiad.server.openai import openai_listener
+
+        yield openai_listener(parts, lambda: around_metrics(metrics_application(parts))), "OpenAI HTTPService"

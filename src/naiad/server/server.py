@@ -204,7 +204,7 @@ def run(options: ServerOptions, log: ServerLog, make_listeners: MakeListeners = 
         options.http_max_connections,
         options.grpc_max_connections if options.serves_grpc else 0,
         MAX_REGIONS if options.allow_client_shm else 0,
-        options.http_max_connections * (options.allow_sagemaker + options.allow_vertex_ai),
+        options.http_max_connections * (options.allow_sagemaker + options.allow_vertex_ai + options.allow_openai),
     )
     try:
         return run_on_loop(_serve(options, log, make_listeners))

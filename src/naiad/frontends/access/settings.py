@@ -27,6 +27,7 @@ class Gates:
     http: Gate
     grpc: Gate
     metrics: Gate
+    openai: Gate
     keys: KeyRing | None = None
 
 
@@ -44,5 +45,6 @@ def gates(options: ServerOptions, clock: Clock | None = None) -> Gates:
         Gate(options.grpc_restricted_protocol, ring, GRPC_PREFIX, "protocol"),
         # The reference restricts no feature of the metrics port.
         Gate((), ring),
+        Gate(options.openai_restricted_api, ring),
         ring,
     )

@@ -26,7 +26,7 @@ from naiad.server.fronts.model_table import ModelTable, TableChange
 from naiad.server.fronts.replicas.fresh_counts import FreshCounts
 from naiad.server.fronts.replicas.rules import ReplicaRules
 from naiad.server.fronts.replicas.session import ReplicaSession
-from naiad.server.listeners import cloud_ports
+from naiad.server.listeners import further_ports
 
 if TYPE_CHECKING:
     from naiad.frontends.grpc.rpc.call import Methods
@@ -272,7 +272,7 @@ def engine_listeners(control: socket.socket) -> Callable[[Parts], Iterator[tuple
         port = FrontPort(parts, control)
         yield port, ""
         # Their requests are few, and need what only the engine has: models that come and go.
-        yield from cloud_ports(parts, port.counts.before_statistics, port.counts.before_all)
+        yield from further_ports(parts, port.counts.before_statistics, port.counts.before_all)
         if parts.options.allow_metrics:
             yield metrics_listener(parts, port.counts.before_all), "Metrics Service"
 

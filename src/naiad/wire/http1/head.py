@@ -49,6 +49,7 @@ _REASONS: Final = {
     413: "Content Too Large",
     415: "Unsupported Media Type",
     417: "Expectation Failed",
+    422: "Unprocessable Content",
     429: "Too Many Requests",
     431: "Request Header Fields Too Large",
     499: "Client Closed Request",

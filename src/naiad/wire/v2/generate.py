@@ -49,6 +49,11 @@ def read_generate(raw: bytes | bytearray | memoryview, inputs: Mapping[str, Tens
     return header
 
 
+def inputs_header(values: Mapping[str, Any], inputs: Mapping[str, TensorSpec], request_id: str) -> InferHeader:
+    """The request whose inputs have these ``values``, each a value or a flat list; errors as ``read_generate``."""
+    return InferHeader(request_id, inputs=[_read_input(inputs[name], value) for name, value in values.items()])
+
+
 def _id(value: Any) -> str:
     if not isinstance(value, str):
         raise MalformedRequestError(f"Unable to parse 'id': expected a string, found {kind_of(value)}")

@@ -9,22 +9,12 @@ import pytest
 
 from naiad.testing import HttpResponse, serving
 from support.api_keys import hashed
-from support.cloud_ports import (
-    EXPLICIT,
-    HEALTH,
-    PREDICT,
-    ROUTES,
-    SAGEMAKER,
-    VERTEX_AI,
-    CloudPort,
-    cloud_port,
-    environment,
-    loaded,
-)
+from support.cloud_ports import EXPLICIT, HEALTH, PREDICT, ROUTES, SAGEMAKER, VERTEX_AI, environment
 from support.served_models import identity, numbers, write_model
+from support.server_port import ServerPort, loaded, server_port
 
 REDIRECT = "X-Vertex-Ai-Triton-Redirect"
-Ports = tuple[CloudPort, CloudPort]
+Ports = tuple[ServerPort, ServerPort]
 FEW = f"--api-key=few infer {hashed('few')} rate=0.001 burst=2"
 KEYS = tuple(f"--api-key={name} {name} {hashed(name)}" for name in ("infer", "manage", "observe"))
 
@@ -42,7 +32,7 @@ def both(root: Path, log: Path, *options: object) -> Iterator[Ports]:
     variables = {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "same", "SAGEMAKER_MODELS_DIRECTORY": str(root / "models")}
     everything = (root / "one", EXPLICIT, "--load-model=same", *SAGEMAKER, *VERTEX_AI, *options)
     with serving(log, *everything, env=environment(ROUTES | variables)) as running:
-        yield cloud_port(running, "Sagemaker"), cloud_port(running, "Vertex AI")
+        yield server_port(running, "Sagemaker"), server_port(running, "Vertex AI")
         assert "handler failed" not in running.log
 
 
@@ -64,7 +54,7 @@ def key(name: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {name}"}
 
 
-def load(port: CloudPort, root: Path, headers: dict[str, str]) -> HttpResponse:
+def load(port: ServerPort, root: Path, headers: dict[str, str]) -> HttpResponse:
     return port.post("/models", {"model_name": "abc", "url": f"{root}/models/abc/model"}, headers)
 
 

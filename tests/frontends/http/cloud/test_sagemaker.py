@@ -13,8 +13,9 @@ import pytest
 import tritonclient.http as triton_http
 
 from naiad.testing import read_response, request_bytes, start_server, wait_until
-from support.cloud_ports import EXPLICIT, SAGEMAKER, CloudPort, cloud_port, environment, refused, sagemaker
+from support.cloud_ports import EXPLICIT, SAGEMAKER, environment, refused, sagemaker
 from support.served_models import LOOK_UP, SUM_AND_DIFFERENCE, identity, numbers, write_model
+from support.server_port import ServerPort, server_port
 
 BINARY = "application/vnd.sagemaker-triton.binary+json;json-header-size="
 REPEAT = """model_transaction_policy { decoupled: true } backend: "repeat"
@@ -36,7 +37,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def port(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudPort]:
+def port(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPort]:
     log = tmp_path_factory.mktemp("log") / "log"
     options = ("--http-max-input-size=4096", "--log-verbose=1")
     with sagemaker(log, models, *options, SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="sums") as found:
@@ -56,14 +57,14 @@ def sums(binary_inputs: bool, binary_outputs: bool) -> tuple[bytes, int]:
     return body, size or len(body)
 
 
-def test_a_ping_says_that_the_server_is_ready(port: CloudPort) -> None:
+def test_a_ping_says_that_the_server_is_ready(port: ServerPort) -> None:
     answer = port.get("/ping")
     assert (answer.status, answer.body) == (200, b"")
     assert port.post("/ping", b"").status == 405
     assert port.get("/ping?verbose=true").status == 200
 
 
-def test_an_invocation_in_json(port: CloudPort) -> None:
+def test_an_invocation_in_json(port: ServerPort) -> None:
     body, _ = sums(binary_inputs=False, binary_outputs=False)
     for _ in range(3):
         answer = port.post("/invocations", body, {"Content-Type": "application/json"})
@@ -76,7 +77,7 @@ def test_an_invocation_in_json(port: CloudPort) -> None:
 @pytest.mark.parametrize("binary_outputs", [False, True])
 @pytest.mark.parametrize("binary_inputs", [False, True])
 def test_an_invocation_with_the_length_in_the_content_type(
-    port: CloudPort, binary_inputs: bool, binary_outputs: bool
+    port: ServerPort, binary_inputs: bool, binary_outputs: bool
 ) -> None:
     body, size = sums(binary_inputs, binary_outputs)
     for _ in range(3):
@@ -113,7 +114,7 @@ def test_a_raw_tensor_has_a_json_part_of_no_bytes(models: Path, tmp_path: Path) 
         (f"{BINARY}12345", "got: 12345"),
     ],
 )
-def test_a_wrong_length_is_an_error_of_the_caller(port: CloudPort, content_type: str, error: str) -> None:
+def test_a_wrong_length_is_an_error_of_the_caller(port: ServerPort, content_type: str, error: str) -> None:
     body, _ = sums(binary_inputs=True, binary_outputs=False)
     answer = port.post("/invocations", body, {"Content-Type": content_type})
     assert answer.status == 400
@@ -121,14 +122,14 @@ def test_a_wrong_length_is_an_error_of_the_caller(port: CloudPort, content_type:
     assert port.get("/ping").status == 200
 
 
-def test_codings_and_lengths_in_headers_count_for_nothing(port: CloudPort) -> None:
+def test_codings_and_lengths_in_headers_count_for_nothing(port: ServerPort) -> None:
     body, _ = sums(binary_inputs=False, binary_outputs=False)
     answer = port.post("/invocations", body, {"Accept-Encoding": "gzip", "Inference-Header-Content-Length": "3"})
     assert answer.status == 200
     assert "content-encoding" not in answer.headers
 
 
-def test_errors_of_an_invocation_have_the_statuses_of_the_v2_api(port: CloudPort) -> None:
+def test_errors_of_an_invocation_have_the_statuses_of_the_v2_api(port: ServerPort) -> None:
     assert port.get("/invocations").status == 405
     assert port.post("/invocations", b"dummy").status == 400
     assert port.post("/invocations", numbers([1])).status == 400
@@ -141,19 +142,19 @@ def test_errors_of_an_invocation_have_the_statuses_of_the_v2_api(port: CloudPort
     ("method", "path"),
     [("GET", "/"), ("POST", "/v2/models/sums/infer"), ("GET", "/v2/health/ready"), ("GET", "/pings"), ("PUT", "/x")],
 )
-def test_other_paths_are_refused_with_an_empty_body(port: CloudPort, method: str, path: str) -> None:
+def test_other_paths_are_refused_with_an_empty_body(port: ServerPort, method: str, path: str) -> None:
     answer = port.request(method, path, b"" if method != "GET" else None)
     assert (answer.status, answer.body) == (400, b"")
 
 
-def test_what_is_no_request_is_refused(port: CloudPort) -> None:
+def test_what_is_no_request_is_refused(port: ServerPort) -> None:
     with port.server.connect(port.number) as connection:
         connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
         assert read_response(connection).status == 400
     assert port.get("/ping").status == 200
 
 
-def test_requests_are_in_the_log_and_connections_among_the_metrics(port: CloudPort) -> None:
+def test_requests_are_in_the_log_and_connections_among_the_metrics(port: ServerPort) -> None:
     port.get("/ping")
     port.server.wait_for("HTTP request: GET /ping")
     assert 'naiad_connections{protocol="sagemaker"}' in port.server.metrics_page()
@@ -212,7 +213,7 @@ def test_ports_outside_of_the_safe_range_are_refused(models: Path, tmp_path: Pat
     assert "The server cannot listen to HTTP requests at port 20999, allowed port range is [21000, 21010]" in log
 
 
-def test_a_port_that_is_taken_is_named(port: CloudPort, models: Path, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_named(port: ServerPort, models: Path, tmp_path: Path) -> None:
     log = refused(tmp_path / "log", models, *SAGEMAKER[:2], f"--sagemaker-port={port.number}")
     assert "--sagemaker-port" in log
 
@@ -222,7 +223,7 @@ def test_requests_in_flight_are_completed_before_the_end(models: Path, tmp_path:
     server = start_server(tmp_path / "log", models, *SAGEMAKER, env=variables)
     try:
         server.wait_ready()
-        found = cloud_port(server, "Sagemaker")
+        found = server_port(server, "Sagemaker")
         with server.connect(found.number) as connection:
             body = json.dumps(numbers([7])).encode()
             connection.sendall(request_bytes("POST", "/invocations", body))
@@ -237,7 +238,7 @@ def test_requests_in_flight_are_completed_before_the_end(models: Path, tmp_path:
         server.kill()
 
 
-def test_many_callers_at_once(port: CloudPort) -> None:
+def test_many_callers_at_once(port: ServerPort) -> None:
     body, size = sums(binary_inputs=True, binary_outputs=True)
     statuses: list[int] = []
 
@@ -253,7 +254,7 @@ def test_many_callers_at_once(port: CloudPort) -> None:
     assert statuses == [200] * 80
 
 
-def test_a_caller_that_leaves_holds_nothing(port: CloudPort) -> None:
+def test_a_caller_that_leaves_holds_nothing(port: ServerPort) -> None:
     body: Any = json.dumps(numbers([1])).encode()
     for _ in range(5):
         with port.server.connect(port.number) as connection:

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from naiad.testing import HttpResponse, read_response, request_bytes
-from support.cloud_ports import EXPLICIT, CloudPort, loaded, sagemaker
+from support.cloud_ports import EXPLICIT, sagemaker
 from support.served_models import LOOK_UP, SUM_AND_DIFFERENCE, identity, numbers, write_model
+from support.server_port import ServerPort, loaded
 
 BINARY = "application/vnd.sagemaker-triton.binary+json;json-header-size="
 TARGET = "X-Amzn-SageMaker-Target-Model"
@@ -63,22 +64,22 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["namespaces", "names"])
-def port(request: pytest.FixtureRequest, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudPort]:
+def port(request: pytest.FixtureRequest, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPort]:
     options = (EXPLICIT, f"--model-namespacing={request.param}".lower(), "--model-repository", root.parent / "none")
     variables = {"SAGEMAKER_MULTI_MODEL": "true", "SAGEMAKER_MODELS_DIRECTORY": str(root)}
     with sagemaker(tmp_path_factory.mktemp("log") / "log", *options, **variables) as found:
         yield found
 
 
-def load(port: CloudPort, model: str, url: str, target: str = "") -> HttpResponse:
+def load(port: ServerPort, model: str, url: str, target: str = "") -> HttpResponse:
     return port.post("/models", {"model_name": model, "url": url}, {TARGET: target} if target else None)
 
 
-def unload(port: CloudPort, model: str) -> HttpResponse:
+def unload(port: ServerPort, model: str) -> HttpResponse:
     return port.request("DELETE", f"/models/{model}")
 
 
-def test_a_model_from_its_load_to_its_unload(port: CloudPort, root: Path) -> None:
+def test_a_model_from_its_load_to_its_unload(port: ServerPort, root: Path) -> None:
     assert load(port, "abc", f"{root}/first/model").status == 200
     assert load(port, "def", f"{root}/second/model/").status == 200
     assert loaded(port.get("/models")) == {
@@ -101,14 +102,14 @@ def test_a_model_from_its_load_to_its_unload(port: CloudPort, root: Path) -> Non
     assert unload(port, "abc").status == 200
 
 
-def test_what_is_not_loaded_is_not_found(port: CloudPort) -> None:
+def test_what_is_not_loaded_is_not_found(port: ServerPort) -> None:
     for method, path in (("GET", "/models/x"), ("DELETE", "/models/x"), ("POST", "/models/x/invoke")):
         answer = port.request(method, path, b"" if method == "POST" else None)
         assert (answer.status, answer.body) == (404, b"")
     assert port.request("DELETE", "/models").status == 404
 
 
-def test_a_model_is_loaded_once(port: CloudPort, root: Path) -> None:
+def test_a_model_is_loaded_once(port: ServerPort, root: Path) -> None:
     assert load(port, "once", f"{root}/first/model").status == 200
     again = load(port, "once", f"{root}/first/model")
     assert again.status == 409
@@ -118,7 +119,7 @@ def test_a_model_is_loaded_once(port: CloudPort, root: Path) -> None:
     assert unload(port, "once").status == 200
 
 
-def test_of_two_loads_at_once_one_is_made(port: CloudPort, root: Path) -> None:
+def test_of_two_loads_at_once_one_is_made(port: ServerPort, root: Path) -> None:
     statuses: list[int] = []
     threads = [
         threading.Thread(target=lambda: statuses.append(load(port, "both", f"{root}/first/model").status))
@@ -132,7 +133,7 @@ def test_of_two_loads_at_once_one_is_made(port: CloudPort, root: Path) -> None:
     assert unload(port, "both").status == 200
 
 
-def test_an_archive_may_hold_the_folder_of_the_model(port: CloudPort, root: Path) -> None:
+def test_an_archive_may_hold_the_folder_of_the_model(port: ServerPort, root: Path) -> None:
     assert load(port, "in", f"{root}/inner/model").status == 200
     assert load(port, "deep", f"{root}/deeper/model/sub").status == 200
     assert loaded(port.get("/models/in"))["modelUrl"] == f"{root}/inner/model"
@@ -141,7 +142,7 @@ def test_an_archive_may_hold_the_folder_of_the_model(port: CloudPort, root: Path
         assert unload(port, model).status == 200
 
 
-def test_an_ensemble_comes_and_goes_with_its_steps(port: CloudPort, root: Path) -> None:
+def test_an_ensemble_comes_and_goes_with_its_steps(port: ServerPort, root: Path) -> None:
     given = {"inputs": [{"name": "X", "datatype": "INT32", "shape": [2], "data": [8, 9]}]}
     for _ in range(2):
         assert load(port, "ens", f"{root}/together/model").status == 200
@@ -151,7 +152,7 @@ def test_an_ensemble_comes_and_goes_with_its_steps(port: CloudPort, root: Path) 
         assert ready == []
 
 
-def test_two_archives_may_have_steps_of_one_name(port: CloudPort, root: Path, request: pytest.FixtureRequest) -> None:
+def test_two_archives_may_have_steps_of_one_name(port: ServerPort, root: Path, request: pytest.FixtureRequest) -> None:
     assert load(port, "ens", f"{root}/together/model").status == 200
     second = load(port, "alike", f"{root}/alike/model")
     if request.node.callspec.params["port"]:
@@ -164,7 +165,7 @@ def test_two_archives_may_have_steps_of_one_name(port: CloudPort, root: Path, re
     assert unload(port, "ens").status == 200
 
 
-def test_the_target_model_names_the_model(port: CloudPort, root: Path) -> None:
+def test_the_target_model_names_the_model(port: ServerPort, root: Path) -> None:
     assert load(port, "hash1", f"{root}/first/model", "model_3.tar.gz").status == 200
     assert load(port, "hash2", f"{root}/second/model", "team/model.tar.gz").status == 200
     port.server.wait_for("Loading SageMaker TargetModel: model_3.tar.gz")
@@ -201,7 +202,7 @@ def test_the_target_model_names_the_model(port: CloudPort, root: Path) -> None:
         (b'{"x": "' + b"x" * 70_000 + b'"}', "expected a JSON object of up to 65536 bytes"),
     ],
 )
-def test_a_load_that_cannot_be_made(port: CloudPort, root: Path, body: bytes, text: str) -> None:
+def test_a_load_that_cannot_be_made(port: ServerPort, root: Path, body: bytes, text: str) -> None:
     answer = port.post("/models", body.replace(b"ROOT", str(root).encode()))
     assert answer.status == 400
     assert text.replace("ROOT", str(root)) in answer.error
@@ -211,7 +212,7 @@ def test_a_load_that_cannot_be_made(port: CloudPort, root: Path, body: bytes, te
     assert port.server.get("/v2/health/ready").status == 200
 
 
-def test_a_failed_load_can_be_repeated(port: CloudPort, root: Path) -> None:
+def test_a_failed_load_can_be_repeated(port: ServerPort, root: Path) -> None:
     folder = root / "mended" / "model"
     shutil.rmtree(folder.parent, ignore_errors=True)
     shutil.copytree(root / "broken" / "model", folder)
@@ -221,7 +222,7 @@ def test_a_failed_load_can_be_repeated(port: CloudPort, root: Path) -> None:
     assert unload(port, "mended").status == 200
 
 
-def test_a_lack_of_memory_has_a_status_of_its_own(port: CloudPort, root: Path) -> None:
+def test_a_lack_of_memory_has_a_status_of_its_own(port: ServerPort, root: Path) -> None:
     answer = load(port, "room", f"{root}/no_room/model")
     assert answer.status == 507
     assert "CUDA out of memory" in answer.error
@@ -231,7 +232,7 @@ def test_a_lack_of_memory_has_a_status_of_its_own(port: CloudPort, root: Path) -
     assert unload(port, "memory").status == 200
 
 
-def test_errors_of_an_invocation_are_the_callers(port: CloudPort, root: Path) -> None:
+def test_errors_of_an_invocation_are_the_callers(port: ServerPort, root: Path) -> None:
     assert load(port, "look", f"{root}/look_up/model").status == 200
     given = {"name": "index", "datatype": "INT64", "shape": [1, 1], "data": [9]}
     answer = port.post("/models/look/invoke", {"inputs": [given]})
@@ -247,7 +248,7 @@ def test_errors_of_an_invocation_are_the_callers(port: CloudPort, root: Path) ->
     assert unload(port, "look").status == 200
 
 
-def test_tensors_behind_the_json_part(port: CloudPort, root: Path) -> None:
+def test_tensors_behind_the_json_part(port: ServerPort, root: Path) -> None:
     assert load(port, "sums", f"{root}/sums/model").status == 200
     raw = np.arange(16, dtype=np.int32).tobytes()
     inputs = [
@@ -263,7 +264,7 @@ def test_tensors_behind_the_json_part(port: CloudPort, root: Path) -> None:
     assert unload(port, "sums").status == 200
 
 
-def test_an_unload_waits_for_what_is_in_flight(port: CloudPort, root: Path) -> None:
+def test_an_unload_waits_for_what_is_in_flight(port: ServerPort, root: Path) -> None:
     assert load(port, "slow", f"{root}/slow/model").status == 200
     with port.server.connect(port.number) as connection:
         connection.sendall(request_bytes("POST", "/models/slow/invoke", json.dumps(numbers([3])).encode()))

@@ -10,20 +10,9 @@ import numpy as np
 import pytest
 
 from naiad.testing import HttpResponse, read_response, request_bytes, start_server
-from support.cloud_ports import (
-    EXPLICIT,
-    HEALTH,
-    PREDICT,
-    ROUTES,
-    VERTEX_AI,
-    CloudPort,
-    cloud_port,
-    environment,
-    loaded,
-    refused,
-    vertex_ai,
-)
+from support.cloud_ports import EXPLICIT, HEALTH, PREDICT, ROUTES, VERTEX_AI, environment, refused, vertex_ai
 from support.served_models import SUM_AND_DIFFERENCE, identity, numbers, write_model
+from support.server_port import ServerPort, loaded, server_port
 
 BINARY = "application/vnd.vertex-ai-triton.binary+json;json-header-size="
 REDIRECT = "X-Vertex-Ai-Triton-Redirect"
@@ -47,23 +36,23 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def port(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudPort]:
+def port(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPort]:
     options = ("--vertex-ai-default-model=same", "--http-max-input-size=4096", "--log-verbose=1")
     with vertex_ai(tmp_path_factory.mktemp("log") / "log", models, *options) as found:
         yield found
 
 
-def redirected(port: CloudPort, target: str, body: object = b"", **headers: str) -> HttpResponse:
+def redirected(port: ServerPort, target: str, body: object = b"", **headers: str) -> HttpResponse:
     return port.post(PREDICT, body, {REDIRECT: target, **headers})
 
 
-def test_health_says_that_the_server_is_ready(port: CloudPort) -> None:
+def test_health_says_that_the_server_is_ready(port: ServerPort) -> None:
     answer = port.get(HEALTH)
     assert (answer.status, answer.body) == (200, b"")
     assert port.post(HEALTH, b"").status == 405
 
 
-def test_a_prediction_is_made_by_the_default_model(port: CloudPort) -> None:
+def test_a_prediction_is_made_by_the_default_model(port: ServerPort) -> None:
     for _ in range(3):
         answer = port.post(PREDICT, numbers([1, 2]), {"Content-Type": "application/json"})
         found = loaded(answer)
@@ -71,7 +60,7 @@ def test_a_prediction_is_made_by_the_default_model(port: CloudPort) -> None:
         assert answer.headers["content-type"] == "application/json"
 
 
-def test_tensors_behind_the_json_part(port: CloudPort) -> None:
+def test_tensors_behind_the_json_part(port: ServerPort) -> None:
     raw = np.arange(3, dtype=np.int32).tobytes()
     given = {"name": "INPUT0", "datatype": "INT32", "shape": [3], "parameters": {"binary_data_size": 12}}
     for output in (False, True):
@@ -89,7 +78,7 @@ def test_tensors_behind_the_json_part(port: CloudPort) -> None:
 
 @pytest.mark.parametrize("redirect", [None, "v2/models/same/infer"])
 @pytest.mark.parametrize("length", ["x", "-1", "99999", "99999999999"])
-def test_a_wrong_length_is_an_error_of_the_caller(port: CloudPort, length: str, redirect: str | None) -> None:
+def test_a_wrong_length_is_an_error_of_the_caller(port: ServerPort, length: str, redirect: str | None) -> None:
     headers = {"Content-Type": BINARY + length} | ({} if redirect is None else {REDIRECT: redirect})
     answer = port.post(PREDICT, numbers([1]), headers)
     assert (answer.status, answer.error.endswith(f"got: {length}")) == (400, True)
@@ -115,7 +104,7 @@ def test_a_wrong_length_is_an_error_of_the_caller(port: CloudPort, length: str, 
         ("v2/repository/index", '"state"'),
     ],
 )
-def test_redirects(port: CloudPort, target: str, text: str) -> None:
+def test_redirects(port: ServerPort, target: str, text: str) -> None:
     for _ in range(2):
         answer = redirected(port, target)
         assert answer.status == 200
@@ -123,7 +112,7 @@ def test_redirects(port: CloudPort, target: str, text: str) -> None:
         assert (answer.body == b"") == (text == "")
 
 
-def test_a_redirect_to_another_model(port: CloudPort) -> None:
+def test_a_redirect_to_another_model(port: ServerPort) -> None:
     rows = {"datatype": "INT32", "shape": [1, 16], "data": list(range(16))}
     given = {"inputs": [{"name": "INPUT0", **rows}, {"name": "INPUT1", **rows}]}
     for target in ("v2/models/sums/infer", "v2/models/sums/versions/1/infer"):
@@ -141,7 +130,7 @@ def test_a_redirect_to_another_model(port: CloudPort) -> None:
         "v2/systemsharedmemory/unregister",
     ],
 )
-def test_no_redirect_changes_the_server(port: CloudPort, target: str) -> None:
+def test_no_redirect_changes_the_server(port: ServerPort, target: str) -> None:
     answer = redirected(port, target)
     assert (answer.status, answer.body) == (403, b"")
 
@@ -150,12 +139,12 @@ def test_no_redirect_changes_the_server(port: CloudPort, target: str) -> None:
     "target",
     ["", "v2/", "v2/logging", "v2/trace/setting", "v2/models/same/generate", "v2/health/no", "/v2", "metrics/"],
 )
-def test_other_redirects_are_refused(port: CloudPort, target: str) -> None:
+def test_other_redirects_are_refused(port: ServerPort, target: str) -> None:
     answer = redirected(port, target)
     assert (answer.status, answer.body) == (400, b"")
 
 
-def test_redirects_are_posted(port: CloudPort) -> None:
+def test_redirects_are_posted(port: ServerPort) -> None:
     answer = port.get(PREDICT, {REDIRECT: "v2"})
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
     assert port.get(PREDICT).status == 405
@@ -164,18 +153,18 @@ def test_redirects_are_posted(port: CloudPort) -> None:
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "/v2/models/same/infer"), ("GET", "/"), ("GET", "/metrics"), ("POST", PREDICT + "/")]
 )
-def test_other_paths_are_refused_with_an_empty_body(port: CloudPort, method: str, path: str) -> None:
+def test_other_paths_are_refused_with_an_empty_body(port: ServerPort, method: str, path: str) -> None:
     answer = port.request(method, path, b"" if method == "POST" else None)
     assert (answer.status, answer.body) == (400, b"")
 
 
-def test_errors_of_a_prediction(port: CloudPort) -> None:
+def test_errors_of_a_prediction(port: ServerPort) -> None:
     assert port.post(PREDICT, b"{").status == 400
     large = port.post(PREDICT, {"inputs": [], "parameters": {"text": "x" * 8192}})
     assert (large.status, "--http-max-input-size" in large.error) == (400, True)
 
 
-def test_requests_are_in_the_log_and_connections_among_the_metrics(port: CloudPort) -> None:
+def test_requests_are_in_the_log_and_connections_among_the_metrics(port: ServerPort) -> None:
     port.get(HEALTH)
     port.server.wait_for(f"HTTP request: GET {HEALTH}")
     assert 'naiad_connections{protocol="vertex_ai"}' in redirected(port, "metrics").body.decode()
@@ -231,7 +220,7 @@ def test_in_the_platforms_container_no_option_is_needed(one: Path, tmp_path: Pat
     server = start_server(tmp_path / "log", "--allow-metrics=false", ports=False, env=environment(ROUTES | variables))
     try:
         server.wait_for(" is ready: ")
-        found = cloud_port(server, "Vertex AI")
+        found = server_port(server, "Vertex AI")
         assert found.get(HEALTH).status == 200
         assert loaded(found.post(PREDICT, numbers([3])))["outputs"][0]["data"] == [3]
         assert "Started HTTPService" not in server.log
@@ -247,7 +236,7 @@ def test_until_the_models_are_loaded_predictions_are_told_to_come_again(tmp_path
     server = start_server(tmp_path / "log", tmp_path / "models", *VERTEX_AI, env=environment(ROUTES))
     try:
         server.wait_for("Started Vertex AI HTTPService")
-        found = cloud_port(server, "Vertex AI")
+        found = server_port(server, "Vertex AI")
         body = json.dumps(numbers([3])).encode()
         with server.connect(found.number) as connection:
             connection.sendall(request_bytes("POST", PREDICT, body))
@@ -268,7 +257,7 @@ def test_requests_in_flight_are_completed_before_the_end(tmp_path: Path) -> None
     server = start_server(tmp_path / "log", tmp_path / "models", *VERTEX_AI, env=environment(ROUTES))
     try:
         server.wait_ready()
-        with server.connect(cloud_port(server, "Vertex AI").number) as connection:
+        with server.connect(server_port(server, "Vertex AI").number) as connection:
             connection.sendall(request_bytes("POST", PREDICT, json.dumps(numbers([7])).encode()))
             server.wait_in_flight(1)
             server.signal()

@@ -22,10 +22,32 @@ if TYPE_CHECKING:
 _CHALLENGE: Final = 'Bearer realm="naiad"'
 
 
-def guarded(application: Application, gate: Gate, feature_of: Callable[[str], str] = feature_of_http) -> Application:
+def refusing(error: NaiadError) -> Handler:
+    """A handler that refuses a request with ``error``.
+
+    Source of the content type: the reference answers a restricted API with plain text that holds JSON.
+    """
+    body = orjson.dumps({"error": str(error)})
+    type_ = TEXT if isinstance(error, RestrictedError) else JSON
+    # Encoded once: refused callers repeat themselves.
+    response = encode_head(error.http_status, type_, len(body), challenge(error)) + body
+
+    def refuse(exchange: Exchange, body: bytearray | memoryview) -> None:
+        exchange.send(response)
+
+    return refuse
+
+
+def guarded(
+    application: Application,
+    gate: Gate,
+    feature_of: Callable[[str], str] = feature_of_http,
+    refuse: Callable[[NaiadError], Handler] = refusing,
+) -> Application:
     """``application`` behind ``gate``, or as it is when the gate asks for nothing.
 
-    The gate is asked when a head is seen for the first time: repeated requests pay for their limit alone.
+    The gate is asked when a head is seen for the first time: repeated requests pay for their limit alone. ``refuse``
+    makes the handler of requests that may not pass.
     """
     if gate.is_open:
         return application
@@ -37,7 +59,7 @@ def guarded(application: Application, gate: Gate, feature_of: Callable[[str], st
         except NaiadError as error:
             # A large body is then not waited for: see ``HttpConnection._begin_body``.
             head.refused = True
-            return _refusing(error)
+            return refuse(error)
         if feature == HEALTH_FEATURE and head.query and not _may_read_index(gate, head):
             # The reasons of failed loads hold paths and texts of models: only callers who may read the index get them.
             head.query = ""
@@ -53,19 +75,6 @@ def _may_read_index(gate: Gate, head: RequestHead) -> bool:
     except NaiadError:
         return False
     return True
-
-
-def _refusing(error: NaiadError) -> Handler:
-    """Source of the content type: the reference answers a restricted API with plain text that holds JSON."""
-    body = orjson.dumps({"error": str(error)})
-    type_ = TEXT if isinstance(error, RestrictedError) else JSON
-    # Encoded once: refused callers repeat themselves.
-    response = encode_head(error.http_status, type_, len(body), challenge(error)) + body
-
-    def refuse(exchange: Exchange, body: bytearray | memoryview) -> None:
-        exchange.send(response)
-
-    return refuse
 
 
 def challenge(error: NaiadError) -> tuple[tuple[str, str], ...]:

@@ -1,0 +1,89 @@
+"""Who may use the API: restricted parts, API keys, pages of other sites; and front-end processes beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from naiad.testing import start_server
+from support.api_keys import hashed
+from support.language_models import OPENAI, openai_served
+from support.openai_requests import COMPLETIONS, completion, events, refused
+from support.server_port import ServerPort
+
+GIVEN = {"model": "talker", "prompt": "say one"}
+
+
+@pytest.fixture(scope="module")
+def restricted(language_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPort]:
+    rules = (
+        "--openai-restricted-api=inference,model-repository api-key secret",
+        "--openai-restricted-api=metrics X-Metrics seen",
+    )
+    with openai_served(tmp_path_factory.mktemp("log") / "log", language_models, *rules) as port:
+        yield port
+
+
+def test_restricted_parts_need_their_header(restricted: ServerPort) -> None:
+    for header in ({}, {"api-key": "other"}, {"X-Metrics": "seen"}):
+        response = restricted.post(COMPLETIONS, GIVEN, header)
+        assert "expecting header 'api-key'" in refused(response, 401)
+        assert response.json()["error"]["type"] == "authentication_error"
+        assert restricted.get("/v1/models", header).status == 401
+    assert restricted.post(COMPLETIONS, GIVEN, {"api-key": "secret"}).status == 200
+    assert restricted.get("/v1/models/talker", {"api-key": "secret"}).status == 200
+    assert restricted.get("/metrics").status == 401
+    assert restricted.get("/metrics", {"X-Metrics": "seen"}).status == 200
+    assert restricted.get("/health/ready").status == 200
+
+
+def test_api_keys_are_those_of_openai_clients(language_models: Path, tmp_path: Path) -> None:
+    keys = tuple(f"--api-key={name} {name} {hashed(name)}" for name in ("infer", "observe"))
+    with openai_served(tmp_path / "log", language_models, *keys) as port:
+        assert port.post(COMPLETIONS, GIVEN, {"Authorization": "Bearer infer"}).status == 200
+        response = port.post(COMPLETIONS, GIVEN)
+        assert "an API key is needed" in refused(response, 401)
+        assert response.headers["www-authenticate"].startswith("Bearer")
+        assert "infer is needed" in refused(port.post(COMPLETIONS, GIVEN, {"Authorization": "Bearer observe"}), 403)
+        assert port.get("/health/ready").status == 200
+
+
+def test_pages_of_other_sites_load_no_models(openai: ServerPort) -> None:
+    page = {"Origin": "https://other.example", "Sec-Fetch-Site": "cross-site"}
+    assert openai.post("/v1/models/words/unload", b"", page).status == 403
+    assert openai.post(COMPLETIONS, GIVEN, page).status == 200
+
+
+def test_beside_front_end_processes(language_models: Path, tmp_path: Path) -> None:
+    with openai_served(tmp_path / "log", language_models, "--frontend-processes=2") as port:
+        assert completion(port, "say one").status == 200
+        assert len(events(completion(port, "say one\nsay two", stream=True))) == 2
+        assert b'model="words"' in port.get("/metrics").body
+        # Of all front ends, as over the other ports.
+        assert port.server.statistics("words")["inference_count"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--tokenizer=/nowhere"], "--tokenizer: there is no folder '/nowhere'"),
+        (["--chat-template=/nowhere.jinja"], "--chat-template: '/nowhere.jinja' cannot be read"),
+        (["--openai-restricted-api=inference key"], "expected three words"),
+        (["--openai-restricted-api=inferences key value"], "Unknown API 'inferences'"),
+        (
+            ["--openai-restricted-api=inference k v", "--openai-restricted-api=inference,health k v"],
+            "can not be specified in multiple config groups",
+        ),
+        (["--tool-call-parser=pythonic"], "llama3"),
+        (["--openai-port=70000"], "70000"),
+    ],
+)
+def test_options_that_cannot_be_used(language_models: Path, tmp_path: Path, options: list[str], text: str) -> None:
+    server = start_server(tmp_path / "log", language_models, *OPENAI, *options)
+    try:
+        assert server.wait_exit() == 1
+        assert text in server.log
+    finally:
+        server.kill()
