@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naiad.frontends.grpc.rpc.limits import GrpcLimits
-from naiad.wire.http2.scattered_read import MAX_FRAMES
+from naiad.wire.http2.receive_buffer import MAX_SCATTERED
 from support.certificates import new_authority
 from support.event_loops import until
 from support.h2_frames import DATA, HEADERS, PING, RST, START, call_headers, frame, message, numbered, plain_block
@@ -235,6 +235,6 @@ def test_others_have_a_turn_between_large_messages() -> None:
                 await asyncio.to_thread(client.sendall, raw[sent:])
                 await until(lambda: seen[-1] >= len(raw) // (FRAME + 9))
             # What one read takes, and a buffer full; or twice that, where the order of a turn changes.
-            assert max(after - before for before, after in itertools.pairwise(seen)) <= 2 * (MAX_FRAMES + 16)
+            assert max(after - before for before, after in itertools.pairwise(seen)) <= 2 * (MAX_SCATTERED + 16)
 
     run_on("uvloop", test())

@@ -36,6 +36,7 @@ from naiad.wire.http2.frames import (
 from naiad.wire.http2.headers import MAX_BLOCK_BYTES, MAX_HEADER_LIST_BYTES, HeaderReader, Http2RequestHead
 from naiad.wire.http2.incoming_limits import CONNECTION_WINDOW, STREAM_WINDOW, IncomingLimits
 from naiad.wire.http2.incomplete import IncompleteBlock, IncompleteFrame
+from naiad.wire.http2.receive_buffer import ReceiveBuffer
 from naiad.wire.http2.scattered_read import Scattered, ScatteredRead
 from naiad.wire.http2.stream import LOCAL_CLOSED, REMOTE_CLOSED, Stream
 
@@ -43,8 +44,6 @@ MAX_FRAME_BYTES: Final = 1 << 22
 # Empty CONTINUATION frames would never exceed the bytes that a block may have.
 MAX_CONTINUATIONS: Final = 32
 _IN_PLACE_BYTES: Final = 1 << 15
-_BEGINNING_BYTES: Final = 1 << 14
-"""How much is received into the buffer behind a large message."""
 _RUN_BYTES: Final = 1 << 12
 """The least data of a frame behind which further ones with the same head are looked for."""
 _HTTP1_REQUEST = re.compile(rb"[A-Z]{3,16} [/*h]")
@@ -68,7 +67,6 @@ class Http2Connection(IncomingLimits):
     """
 
     __slots__ = (
-        "_beginning",
         "_block",
         "_buffer",
         "_greeted",
@@ -78,6 +76,7 @@ class Http2Connection(IncomingLimits):
         "_open",
         "_partial",
         "_reader",
+        "_received",
         "_started",
         "_unused_chances",
         "_view",
@@ -88,7 +87,7 @@ class Http2Connection(IncomingLimits):
 
     def __init__(
         self,
-        buffer: bytearray,
+        buffer: ReceiveBuffer,
         open_stream: OpenStream,
         find_route: Callable[[Http2RequestHead], Any],
         wake: Callable[[], None],
@@ -96,9 +95,10 @@ class Http2Connection(IncomingLimits):
         http1_response: bytes = b"",
     ) -> None:
         super().__init__(wake, max_streams)
-        self._buffer = buffer
-        self._view = memoryview(buffer)
-        self._beginning = self._view[:_BEGINNING_BYTES]
+        self._received = buffer
+        # Bound once for all reads.
+        self._buffer = buffer.bytes
+        self._view = buffer.view
         self._open = open_stream
         self._reader = HeaderReader(find_route)
         self._started = self._greeted = False
@@ -143,7 +143,7 @@ class Http2Connection(IncomingLimits):
         if self._large_reads:
             # Another large message most likely follows. What arrives in the buffer is copied, so this is little.
             self._large_reads -= 1
-            return self._beginning
+            return self._received.beginning
         return self._view
 
     def received(self, size: int) -> None:
@@ -200,7 +200,7 @@ class Http2Connection(IncomingLimits):
         if self._unused_chances:
             self._unused_chances -= 1
             return
-        read = ScatteredRead(memory, partial, stream.id, self._beginning)
+        read = ScatteredRead(memory, partial, stream.id, self._received)
         size = read_into(read.parts, read.size)
         if size:
             self._large_reads = _LARGE_READS

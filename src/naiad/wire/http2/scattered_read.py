@@ -6,12 +6,11 @@ knows the first of them can tell where the heads of the others will be.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from naiad.wire.http2.frames import DATA, FRAME_HEAD_BYTES, frame_head
 from naiad.wire.http2.incomplete import IncompleteFrame
-
-MAX_FRAMES: Final = 64
+from naiad.wire.http2.receive_buffer import MAX_SCATTERED, ReceiveBuffer
 
 
 class Scattered(NamedTuple):
@@ -38,7 +37,7 @@ class ScatteredRead:
     Args:
         memory: where the data of the stream go next, with room for two more frames of the length of ``partial``.
         partial: the incomplete frame.
-        scratch: memory for heads, and for what follows the last frame.
+        buffer: for the heads, and for what follows the last frame.
 
     Attributes:
         parts, size: the parts and their bytes together.
@@ -46,16 +45,16 @@ class ScatteredRead:
 
     __slots__ = ("_frames", "_left", "_length", "_scratch", "_stream_id", "parts", "size")
 
-    def __init__(self, memory: memoryview, partial: IncompleteFrame, stream_id: int, scratch: memoryview) -> None:
+    def __init__(self, memory: memoryview, partial: IncompleteFrame, stream_id: int, buffer: ReceiveBuffer) -> None:
         self._left, self._length = left, length = partial.left, partial.length
         self._stream_id = stream_id
-        self._scratch = scratch
+        self._scratch = scratch = buffer.beginning
         # Without the last frame of the message: it is shorter or says that the request ends, so its head differs.
-        frames = self._frames = min((len(memory) - left - 1) // length, MAX_FRAMES)
+        frames = self._frames = min((len(memory) - left - 1) // length, MAX_SCATTERED)
         end = left + frames * length
         heads = frames * FRAME_HEAD_BYTES
         self.parts = parts = [memory[:left]] * (2 * frames + 2)
-        parts[1:-1:2] = [scratch[at : at + FRAME_HEAD_BYTES] for at in range(0, heads, FRAME_HEAD_BYTES)]
+        parts[1:-1:2] = buffer.heads[:frames]
         parts[2:-1:2] = [memory[at : at + length] for at in range(left, end, length)]
         parts[-1] = scratch[heads:]
         self.size = end + len(scratch)

@@ -11,6 +11,7 @@ from naiad.eventloop.large_writes import LargeWrites
 from naiad.frontends.grpc.rpc.deadlines import Deadlines
 from naiad.frontends.net.listener import ServedConnection
 from naiad.telemetry.metrics.server_statistics import CancelCounts
+from naiad.wire.http2.receive_buffer import ReceiveBuffer
 from naiad.worker.ipc.receive_pools import ReceivePools
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class GrpcService:
         self.cancelled = CancelCounts() if cancelled is None else cancelled
         self.clock = clock or SystemClock()
         self.large_writes = LargeWrites(lambda callback: asyncio.get_running_loop().call_soon(callback))
-        self.buffer = bytearray(RECEIVE_BYTES)
+        self.buffer = ReceiveBuffer(RECEIVE_BYTES)
         self.pools = ReceivePools()
         self.shared_buffer = True
         self.gathers_writes = True
@@ -113,9 +114,9 @@ class GrpcService:
         self.deadlines = Deadlines(self.clock)
         self.worker = ThreadPoolExecutor(1, "naiad-grpc")
 
-    def receive_buffer(self) -> bytearray:
+    def receive_buffer(self) -> ReceiveBuffer:
         """The buffer that a new connection receives into."""
-        return self.buffer if self.shared_buffer else bytearray(RECEIVE_BYTES)
+        return self.buffer if self.shared_buffer else ReceiveBuffer(RECEIVE_BYTES)
 
     def streams_per_connection(self) -> int:
         """The calls that one more connection may have open."""
