@@ -144,6 +144,47 @@ def answered_calls(printed: str, answer_bytes: int, what: str) -> int:
     return done
 
 
+@dataclass(frozen=True, slots=True)
+class HttpLoad:
+    """The result of one server under load: answered requests a second, and processor time of a request in us."""
+
+    rate: float
+    cpu_us: float
+
+
+def measure_http(
+    server: Server, request: Request, answer_bytes: int, callers: int, seconds: int, work: Path
+) -> HttpLoad:
+    """Repeat an HTTP request for ``seconds``; the body of each answer has ``answer_bytes``.
+
+    Raises:
+        CaseError: an answer was not a success or is not whole, or nothing was answered.
+        CaseSkippedError: h2load is not installed.
+    """
+    command = [*_http1(request, callers, work), "-D", str(seconds), f"http://127.0.0.1:{server.port}{request.path}"]
+    before = machine.cpu_seconds(server.pid)
+    finished = subprocess.run(
+        machine.on_core(command, machine.client_core()),
+        capture_output=True,
+        text=True,
+        timeout=seconds + GRACE_SECONDS,
+        check=False,
+    )
+    cpu = machine.cpu_seconds(server.pid) - before
+    done = answered_calls(finished.stdout, answer_bytes, f"{server.name} with {callers} callers")
+    return HttpLoad(done / seconds, cpu / done * 1e6)
+
+
+def _http1(request: Request, connections: int, work: Path, threads: int = 1) -> list[str]:
+    """h2load with an HTTP/1.1 request, all but how long and where to."""
+    if not shutil.which("h2load"):
+        raise CaseSkippedError("h2load is not installed (apt-get install nghttp2-client)")
+    file = work / f"request-{hashlib.sha256(request.body).hexdigest()[:16]}.body"
+    file.write_bytes(request.body)
+    headers = [part for name, value in request.headers.items() for part in ("-H", f"{name}: {value}")]
+    return ["h2load", "--h1", "-t", str(threads), "-c", str(connections), "-d", str(file), *headers]
+
+
 def tail_at(
     server: Server, request: Request, rate: float, fan: Fan, threads: int, seconds: int, work: Path
 ) -> tuple[float, float]:
@@ -152,12 +193,9 @@ def tail_at(
     Raises:
         CaseError: an answer was not a success, or nothing was answered.
     """
-    file, log = work / "request.body", work / "h2load.log"
-    file.write_bytes(request.body)
-    headers = [part for name, value in request.headers.items() for part in ("-H", f"{name}: {value}")]
-    command = ["h2load", "--h1", "-t", str(threads), "-c", str(fan.connections), "-D", str(seconds)]
-    command += [f"--rps={rate / fan.connections:.0f}", "-d", str(file), *headers, f"--log-file={log}"]
-    command.append(f"http://127.0.0.1:{server.port}{request.path}")
+    log = work / "h2load.log"
+    command = [*_http1(request, fan.connections, work, threads), "-D", str(seconds), f"--log-file={log}"]
+    command += [f"--rps={rate / fan.connections:.0f}", f"http://127.0.0.1:{server.port}{request.path}"]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=seconds + GRACE_SECONDS, check=False)
     counts = REQUESTS.search(finished.stdout)
     if finished.returncode or not counts:

@@ -116,6 +116,20 @@ class TritonPythonModel:
                 sender.send(pb_utils.InferenceResponse([output]))
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
+TOKENS = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for number in range(%d):
+                output = pb_utils.Tensor("text_output", np.array([b"token "], np.object_))
+                sender.send(pb_utils.InferenceResponse([output]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
 IS_DECOUPLED = "model_transaction_policy { decoupled: true }"
 
 
@@ -137,6 +151,16 @@ def add_decoupled(repository: Path, name: str) -> None:
     """A model that answers COUNT, an INT32, so many times with NUMBER, counting from 0."""
     tensors = tensor_field("input", "COUNT", "TYPE_INT32", [1]), tensor_field("output", "NUMBER", "TYPE_INT32", [1])
     add_python_model(repository, name, DECOUPLED, *tensors, IS_DECOUPLED)
+
+
+def add_tokens(repository: Path, name: str, count: int) -> None:
+    """A language model that says one token ``count`` times, each as a part."""
+    tensors = (
+        tensor_field("input", "text_input", "TYPE_STRING", [1]),
+        tensor_field("input", "stream", "TYPE_BOOL", [1]),
+        tensor_field("output", "text_output", "TYPE_STRING", [1]),
+    )
+    add_python_model(repository, name, TOKENS % count, *tensors, IS_DECOUPLED)
 
 
 def add_square(repository: Path, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,23 +38,55 @@ def serving(settings: Settings, peer: Peer, subject: Subject, wire: Wire) -> Ite
     folder.mkdir()
     ports = (machine.free_port(), machine.free_port(), machine.free_port())
     place = Place(settings, subject, wire, folder, ports)
-    request, command = peer.dialect(subject, wire), _on_cores(peer.command(place))
-    log = folder / "log"
+    request = peer.dialect(subject, wire)
     began = time.perf_counter()
+    with running(peer.command(place), folder, variables(place)) as (process, log):
+        _await_right_answer(process, place.port, request, subject, log)
+        yield Server(peer.name, process.pid, place.port, time.perf_counter() - began), request
+
+
+@contextmanager
+def running(
+    command: Sequence[str], folder: Path, variables: Mapping[str, str]
+) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """The process of a server on the cores for servers, and the file with its log; stopped with its children.
+
+    ``variables`` are added to the environment. The folder is its own.
+    """
+    log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command,
+            _on_cores(command),
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=_environment() | variables(place),
+            env=_environment() | dict(variables),
         )
     try:
-        _await_right_answer(process, place.port, request, subject, log)
-        yield Server(peer.name, process.pid, place.port, time.perf_counter() - began), request
+        yield process, log
     finally:
         _stop_all(process)
+
+
+def await_answer(process: subprocess.Popen[bytes], log: Path, ask: Callable[[], object]) -> None:
+    """Wait until ``ask`` does not raise: the server has given a right answer.
+
+    Raises:
+        CaseError: the server ended, or gave no answer in time; the text carries the end of its log.
+    """
+    deadline, last = time.monotonic() + START_SECONDS, "none"
+    while time.monotonic() < deadline:
+        if (code := process.poll()) is not None:
+            raise CaseError(f"it ended with code {code}; its log ends:\n{_tail(log)}")
+        try:
+            ask()
+        except (CaseError, OSError) as error:
+            last = str(error)
+            time.sleep(POLL_SECONDS)
+        else:
+            return
+    raise CaseError(f"no right answer in {START_SECONDS:g} s; the last one: {last}; its log ends:\n{_tail(log)}")
 
 
 def _environment() -> dict[str, str]:
@@ -63,29 +95,21 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in left_out}
 
 
-def _on_cores(command: list[str]) -> list[str]:
+def _on_cores(command: Sequence[str]) -> list[str]:
     if not machine.can_pin():
-        return command
+        return [*command]
     return ["taskset", "-c", ",".join(str(core) for core in server_cores()), *command]
 
 
 def _await_right_answer(
     process: subprocess.Popen[bytes], port: int, request: WireRequest, subject: Subject, log: Path
 ) -> None:
-    deadline, last = time.monotonic() + START_SECONDS, ""
-    while time.monotonic() < deadline:
-        if (code := process.poll()) is not None:
-            raise CaseError(f"it ended with code {code}; its log ends:\n{_tail(log)}")
-        try:
-            scores = request.ask(port)
-        except (CaseError, OSError) as error:
-            last = str(error)
-            time.sleep(POLL_SECONDS)
-            continue
+    def ask() -> None:
+        scores = request.ask(port)
         if scores.shape != subject.scores.shape or not np.allclose(scores, subject.scores, rtol=1e-3, atol=1e-4):
             raise CaseError(f"wrong scores: {scores.ravel()[:4]}..., expected {subject.scores[:4]}...")
-        return
-    raise CaseError(f"no right answer in {START_SECONDS:g} s; the last one: {last}; its log ends:\n{_tail(log)}")
+
+    await_answer(process, log, ask)
 
 
 def _stop_all(process: subprocess.Popen[bytes]) -> None:

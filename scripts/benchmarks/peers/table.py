@@ -165,8 +165,13 @@ def _mlserver(place: Place) -> list[str]:
     return [str(program / "mlserver"), "start", str(place.folder)]
 
 
+def litserve_program(app: str) -> list[str]:
+    """The command of one of LitServe's applications."""
+    return [str(environment("litserve", ("litserve==0.2.19", *NUMERIC)) / "python"), str(APPS / app)]
+
+
 def _litserve(place: Place) -> list[str]:
-    return [str(environment("litserve", ("litserve==0.2.19", *NUMERIC)) / "python"), str(APPS / "litserve_app.py")]
+    return litserve_program("litserve_app.py")
 
 
 def _mosec(place: Place) -> list[str]:
