@@ -286,7 +286,7 @@ def test_an_operator_of_another_package_is_reported(tmp_path: Path) -> None:
     model.opset_import.add(domain="com.mine", version=1)
     onnx.save(model, path)
     text = refusal(path, DOUBLE)
-    assert "com.mine:Add" in text and "libraries of operators are not loaded" in text
+    assert "com.mine:Add" in text and "name the library that has it with model_operations { op_library" in text
 
 
 def with_external_weights(path: Path) -> Path:

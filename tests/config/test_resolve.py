@@ -108,7 +108,7 @@ def test_single_file(tmp_path: Path) -> None:
 
 
 def test_all_problems_at_once(tmp_path: Path) -> None:
-    text = 'name: "other"\nmax_batch_size: -1\ninput { name: "A" }\nmodel_operations { op_library_filename: "x.so" }\n'
+    text = 'name: "other"\nmax_batch_size: -1\ninput { name: "A" }\nruntime: "libtriton_other.so"\n'
     with pytest.raises(ConfigProblemsError) as caught:
         finish(prepare(source(tmp_path, text), 1))
     problems = caught.value.problems

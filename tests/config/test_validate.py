@@ -331,7 +331,7 @@ def test_problems_stand_at_their_lines() -> None:
 
 REFUSED = {
     'backend: "pytorch" model_transaction_policy { decoupled: true }': ["model_transaction_policy.decoupled"],
-    'model_operations { op_library_filename: "x.so" }': ["model_operations.op_library_filename"],
+    'backend: "pytorch" model_operations { op_library_filename: "x.so" }': ["model_operations.op_library_filename"],
     'runtime: "libtriton_other.so"': ["runtime"],
     'backend: "onnxruntime" runtime: "model.py"': ["runtime"],
     "instance_group { secondary_devices { } }": ["instance_group[0].secondary_devices"],

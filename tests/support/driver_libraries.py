@@ -80,12 +80,12 @@ def write_driver(folder: Path) -> Path:
     With ``DRIVER_FAILS`` in the environment it fails with that number. The process uses GPU 0, and has lost it once it
     has called ``cuLaunchKernel``, which takes no arguments here.
     """
-    return _compiled(folder, "libcuda.so.1", _DRIVER)
+    return compile_library(folder, "libcuda.so.1", _DRIVER)
 
 
 def write_nvml(folder: Path) -> Path:
     """Put NVML into a folder."""
-    return _compiled(folder, "libnvidia-ml.so.1", _NVML.replace("UUID0", UUIDS[0]).replace("UUID1", UUIDS[1]))
+    return compile_library(folder, "libnvidia-ml.so.1", _NVML.replace("UUID0", UUIDS[0]).replace("UUID1", UUIDS[1]))
 
 
 def asked(code: str, folder: Path | None, **environment: str) -> str:
@@ -102,7 +102,8 @@ def asked(code: str, folder: Path | None, **environment: str) -> str:
     return done.stdout.strip() + done.stderr.strip()
 
 
-def _compiled(folder: Path, name: str, source: str) -> Path:
+def compile_library(folder: Path, name: str, source: str) -> Path:
+    """Put a library in C into a folder; the folder."""
     folder.mkdir(exist_ok=True)
     command = [COMPILER, "-shared", "-fPIC", "-w", "-x", "c", "-o", str(folder / name), "-"]
     subprocess.run(command, input=source, text=True, check=True, timeout=60)

@@ -53,7 +53,7 @@ def _decoupled(config: Any) -> Iterator[str]:
 
 
 def _custom_operators(config: Any) -> Iterator[str]:
-    if config.model_operations.op_library_filename:
+    if config.model_operations.op_library_filename and config.backend != "onnxruntime":
         yield "model_operations.op_library_filename"
 
 
@@ -81,7 +81,11 @@ UNSUPPORTED = (
         "remove it if the model sends one response for each request",
         _decoupled,
     ),
-    Unsupported("custom operator libraries", "remove it if the model does not need them", _custom_operators),
+    Unsupported(
+        "custom operator libraries with a backend other than onnxruntime",
+        "remove it if the model does not need them",
+        _custom_operators,
+    ),
     Unsupported("backends from shared libraries", "remove it and set 'backend'", _runtime),
     Unsupported(
         "a Python-based backend in the place of one of Naiad's own",

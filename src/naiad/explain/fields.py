@@ -53,7 +53,7 @@ FIELDS: Final[dict[str, dict[str, FieldHelp]]] = {
         "metric_tags": FieldHelp("Labels that all metrics of the model get."),
         "parameters": FieldHelp("Settings of the backend, of routes, memory and padding; a Python model reads any."),
         "model_warmup": FieldHelp("Requests that each instance runs before the model is ready.", LOADING),
-        "model_operations": FieldHelp("Libraries of custom operators; refused in this version."),
+        "model_operations": FieldHelp("Libraries of custom operators, for ONNX models."),
         "model_transaction_policy": FieldHelp("How many responses a request may have."),
         "model_repository_agents": FieldHelp("Programs that prepare the model's files before a load.", LOADING),
         "response_cache": FieldHelp("Whether equal requests are answered from the server's cache.", CACHE_HITS),
@@ -245,7 +245,7 @@ FIELDS: Final[dict[str, dict[str, FieldHelp]]] = {
         "random_data": FieldHelp("The tensor is random numbers."),
         "input_data_file": FieldHelp("A file of the model's folder warmup."),
     },
-    "ModelOperations": {"op_library_filename": FieldHelp("Refused in this version: libraries of operators.")},
+    "ModelOperations": {"op_library_filename": FieldHelp("The paths of the libraries.")},
     "ModelTransactionPolicy": {
         "decoupled": FieldHelp("A request may have any number of responses, in any order."),
     },

@@ -91,8 +91,9 @@ class OnnxRuntimeBackend(Backend):
         if place.gpu is not None and not (groups[0].gpus and self.uses_gpus()):
             # What is missing for a GPU is reported later, with everything else that is wrong.
             place = replace(place, device=_NO_DEVICE)
+        libraries = _operator_libraries(config)
         self._settings = {
-            place: self._read(parameters(config), graph_level(config), accelerators(config), groups, place)
+            place: self._read(parameters(config), graph_level(config), accelerators(config), libraries, groups, place)
         }
         session = self._sessions[place] = self._create(place)
         reader = ParameterReader(self.context.model, self.context.backend_config, "backend config setting")
@@ -213,8 +214,10 @@ class OnnxRuntimeBackend(Backend):
         """The settings for each place of an instance, that of the first one first."""
         groups = spec.instance_groups or _expected_groups(None)
         places = dict.fromkeys(self._place(group, index) for group in groups for index in range(group.count))
+        libraries = _operator_libraries(self.config)
         return {
-            place: self._read(spec.parameters, spec.graph_level, spec.accelerators, groups, place) for place in places
+            place: self._read(spec.parameters, spec.graph_level, spec.accelerators, libraries, groups, place)
+            for place in places
         }
 
     def _read(
@@ -222,6 +225,7 @@ class OnnxRuntimeBackend(Backend):
         given: Mapping[str, str],
         level: int | None,
         found: Sequence[AcceleratorSpec],
+        libraries: tuple[str, ...],
         groups: Sequence[InstanceGroupSpec],
         place: SessionPlace,
     ) -> SessionSettings:
@@ -233,7 +237,13 @@ class OnnxRuntimeBackend(Backend):
         check_available(model, wanted, available, onnxruntime.__version__)
         count = self.context.policies.uniform(groups, place.affinity)
         settings = read_settings(self.context, given, level, count, place.affinity)
-        return replace(settings, accelerations=tuple(with_defaults(each, settings.threads) for each in wanted))
+        accelerations = tuple(with_defaults(each, settings.threads) for each in wanted)
+        return replace(settings, accelerations=accelerations, operator_libraries=libraries)
+
+
+def _operator_libraries(config: Any) -> tuple[str, ...]:
+    """The paths of the libraries with custom operators, as they are written."""
+    return () if config is None else tuple(config.model_operations.op_library_filename)
 
 
 def _check_devices(spec: ModelSpec) -> None:

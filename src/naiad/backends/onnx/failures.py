@@ -21,8 +21,8 @@ _BY_TEXT: Final = (
     ("opset", "the model is newer than onnxruntime {version}; update onnxruntime, or export for an older opset"),
     (
         "is not a registered function/op",
-        "onnxruntime {version} has no such operator, and libraries of operators are not loaded; export the model with "
-        "operators of ONNX",
+        "onnxruntime {version} has no such operator; name the library that has it with model_operations {{ "
+        "op_library_filename: ... }}, or export the model with operators of ONNX",
     ),
     ("External data path does not exist", "the weights of the model lie beside it; copy that file, too"),
     ("External initializer", "the file with the weights is cut short or of another export; copy both files again"),
@@ -35,6 +35,11 @@ def reason_of(error: Exception) -> str:
     import onnxruntime
 
     said = first_line(error)
+    reason = bare_reason(error)
     hint = next((hint for words, hint in _BY_TEXT if words in said), _BY_CLASS.get(type(error).__name__))
-    reason = _PLACE.sub("", said)
     return f"{reason.rstrip('.')}; {hint.format(version=onnxruntime.__version__)}" if hint else reason
+
+
+def bare_reason(error: Exception) -> str:
+    """What ONNX Runtime says, without places in its source."""
+    return _PLACE.sub("", first_line(error))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from naiad.backend_api.backend import threads_per_instance
-from naiad.backends.onnx.failures import reason_of
+from naiad.backends.onnx.failures import bare_reason, reason_of
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.errors import ModelLoadError
 from naiad.processes.affinity import ANYWHERE, Affinity, server_cores
@@ -52,6 +52,7 @@ class SessionSettings:
     shrinkage: str
     global_pool: bool
     accelerations: tuple[Acceleration, ...] = ()
+    operator_libraries: tuple[str, ...] = ()
 
     @property
     def shareable(self) -> bool:
@@ -242,13 +243,25 @@ def create_session(
 def _session(model: str, file: Path, settings: SessionSettings, providers: Sequence[tuple[str, dict[str, str]]]) -> Any:
     import onnxruntime
 
+    options = _session_options(settings)
+    _register_operators(model, options, settings.operator_libraries)
     try:
         # Without enable_fallback=0 a failure is printed and tried a second time.
-        return onnxruntime.InferenceSession(
-            str(file), _session_options(settings), providers=list(providers), enable_fallback=0
-        )
+        return onnxruntime.InferenceSession(str(file), options, providers=list(providers), enable_fallback=0)
     except Exception as error:
         raise ModelLoadError(f"model '{model}': onnxruntime cannot load {file}: {reason_of(error)}") from error
+
+
+def _register_operators(model: str, options: Any, libraries: Sequence[str]) -> None:
+    """Load libraries of custom operators, which the sessions of ``options`` have then."""
+    for library in libraries:
+        try:
+            options.register_custom_ops_library(library)
+        except Exception as error:
+            raise ModelLoadError(
+                f"model '{model}': onnxruntime cannot load the operators of '{library}' "
+                f"(model_operations.op_library_filename): {bare_reason(error)}"
+            ) from error
 
 
 def _passed_over(session: Any, providers: Sequence[tuple[str, dict[str, str]]]) -> list[str]:
