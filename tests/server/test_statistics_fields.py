@@ -153,6 +153,7 @@ def test_what_failures_count(server: RunningServer, client: Any) -> None:
         assert counts(found) == {**dict.fromkeys(INFERENCE, 0), "fail": failed}
         assert found["inference_stats"]["fail"]["ns"] > 0
         assert (found["inference_count"], found["execution_count"]) == (0, runs)
+        assert found["last_inference"] > 0
         assert [b["compute_infer"]["count"] for b in found["batch_stats"]] == [runs]
 
 

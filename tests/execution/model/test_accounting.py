@@ -91,7 +91,7 @@ def test_a_failed_run_is_an_execution_and_no_inference() -> None:
             assert (found.inference_count, found.execution_count) == (0, 1)
             assert found.queue.count == found.compute_infer.count == 0
             assert found.batches[1].compute_infer.ns >= RUN_S * 1e9
-            assert found.last_inference_ms == 0
+            assert found.last_inference_ms > 0
 
     run(test())
 

@@ -89,8 +89,13 @@ def count_one(
     return now_ns
 
 
-def count_failed_execution(statistics: ModelStatistics, batch: Batch) -> None:
-    """Count a run that failed as an execution; stages that it did not reach took no time."""
+def count_failed_execution(statistics: ModelStatistics, batch: Batch, wall_ms: int) -> None:
+    """Count a run that failed as an execution; stages that it did not reach took no time.
+
+    Args:
+        wall_ms: the wall clock's time in milliseconds.
+    """
+    statistics.last_inference_ms = wall_ms
     done_ns = batch.infer_ns or batch.end_ns
     statistics.count_execution(
         batch.rows,

@@ -138,7 +138,7 @@ class ModelResponder:
             if batch.error is None:
                 self._succeed(batch)
             else:
-                count_failed_execution(self.statistics, batch)
+                count_failed_execution(self.statistics, batch, self.clock.wall_ms())
                 for request in batch.singles():
                     self.fail(request, batch.error)
             if self.tracer is not None:
@@ -188,6 +188,7 @@ class ModelResponder:
         self.statistics.count_execution(
             batch.rows, batch.input_ns - batch.start_ns, batch.infer_ns - batch.input_ns, batch.end_ns - batch.infer_ns
         )
+        self.statistics.last_inference_ms = self.clock.wall_ms()
 
     def fail(self, request: InferRequest, error: NaiadError) -> None:
         """Respond to a request in flight with an error, and count it."""
