@@ -243,8 +243,18 @@ def test_wrong_parameters_over_grpc(server: RunningServer) -> None:
         assert load(parameters={"file:x": text}) == wrong
         assert load(repository_name="r") == ("UNIMPLEMENTED", "'repository_name' specification is not supported")
         request = service_pb2.RepositoryModelUnloadRequest(model_name="second", parameters={"unload_dependents": text})
-        with pytest.raises(grpc.RpcError, match="invalid value type for unload parameter 'unload_dependents'"):
+        with pytest.raises(grpc.RpcError, match="invalid value type for 'unload_dependents' parameter, expected bool"):
             stub.RepositoryModelUnload(request, timeout=10)
+
+
+def test_unknown_parameters_of_an_unload_are_ignored_over_both_protocols(server: RunningServer) -> None:
+    from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+    assert server.post("/v2/repository/models/second/unload", {"parameters": {"foo": "x"}}).status == 200
+    text = service_pb2.ModelRepositoryParameter(string_param="x")
+    with grpc.insecure_channel(server.grpc_url) as channel:
+        request = service_pb2.RepositoryModelUnloadRequest(model_name="second", parameters={"foo": text})
+        service_pb2_grpc.GRPCInferenceServiceStub(channel).RepositoryModelUnload(request, timeout=10)
 
 
 # Under traffic

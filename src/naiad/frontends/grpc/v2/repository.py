@@ -66,18 +66,20 @@ class Repository:
         self._engine.load(request.model_name, Overrides(config, files), done)
 
     def _unload(self, request: Any, done: Done) -> None:
+        # Other parameters are ignored, as over HTTP.
         dependents = False
-        for name, value in request.parameters.items():
-            if name != "unload_dependents":
-                raise InvalidArgumentError(f"unrecognized unload parameter '{name}'.")
-            dependents = _value(name, value, "bool_param", "unload")
+        if "unload_dependents" in request.parameters:
+            given = request.parameters["unload_dependents"]
+            if given.WhichOneof("parameter_choice") != "bool_param":
+                raise InvalidArgumentError("invalid value type for 'unload_dependents' parameter, expected bool_param.")
+            dependents = given.bool_param
         self._engine.unload(request.model_name, dependents, done)
 
 
-def _value(name: str, parameter: Any, wanted: str, what: str = "load") -> Any:
-    """The value of a parameter of a load or an unload, which must have the type ``wanted``."""
+def _value(name: str, parameter: Any, wanted: str) -> Any:
+    """The value of a parameter of a load, which must have the type ``wanted``."""
     if parameter.WhichOneof("parameter_choice") != wanted:
-        raise InvalidArgumentError(f"invalid value type for {what} parameter '{name}', expected {wanted}.")
+        raise InvalidArgumentError(f"invalid value type for load parameter '{name}', expected {wanted}.")
     return getattr(parameter, wanted)
 
 
