@@ -173,7 +173,8 @@ def _read_output(found: Any) -> OutputHeader:
         chosen = parameters["classification"]
         if chosen.WhichOneof("parameter_choice") != "int64_param":
             raise InvalidArgumentError("invalid value type for 'classification' parameter, expected int64_param")
-        if chosen.int64_param < 0:
+        # The text is the reference's, though it refuses 0 as well.
+        if chosen.int64_param <= 0:
             raise InvalidArgumentError("invalid value for 'classification' parameter, expected >= 0")
         output.classification = chosen.int64_param
     output.region = _region(parameters, output.name)

@@ -496,6 +496,11 @@ ERRORS: dict[str, tuple[Any, int, str]] = {
         INVALID,
         "invalid value for 'classification' parameter, expected >= 0",
     ),
+    "no class": (
+        changed("m.outputs.add(name='OUTPUT0').parameters['classification'].int64_param = 0"),
+        INVALID,
+        "invalid value for 'classification' parameter, expected >= 0",
+    ),
     "very many inputs": (
         changed(f"m.inputs.extend(list(m.inputs[:1]) * {MAX_ENTRIES})"),
         INVALID,
