@@ -257,6 +257,15 @@ def test_unknown_parameters_of_an_unload_are_ignored_over_both_protocols(server:
         service_pb2_grpc.GRPCInferenceServiceStub(channel).RepositoryModelUnload(request, timeout=10)
 
 
+def test_the_log_names_versions_that_a_policy_asks_for_in_vain(tmp_path: Path) -> None:
+    policy = "version_policy { specific { versions: [ 1, 9 ] } }"
+    write_model(tmp_path / "models", "some", identity() + policy)
+    with serving(tmp_path / "log", tmp_path / "models") as server:
+        assert [row["version"] for row in server.index()] == ["1"]
+        assert "version 9 is specified for model 'some', but the version directory is not present" in server.log
+        assert "version 1 is specified" not in server.log
+
+
 # Under traffic
 
 

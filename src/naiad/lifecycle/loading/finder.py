@@ -5,6 +5,7 @@ All of this reads files: it is called in a thread.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from naiad.repository.local.temporary_folder import ModelFolder
     from naiad.repository.remote.repository import RemoteModel
 
+logger = logging.getLogger("naiad")
 _OVERRIDE: Final = "Invalid config override: the parameter 'config'"
 """Begins as the reference's text, which its users look for in the log."""
 
@@ -166,7 +168,7 @@ def _check_present(directory: Path, read: ReadConfig) -> None:
 
 def _chosen(read: ReadConfig, source: ModelSource) -> tuple[int, ...]:
     try:
-        return choose_versions(read.config, source.versions)
+        chosen = choose_versions(read.config, source.versions)
     except ModelLoadError as error:
         if source.versions or source.directory is None:
             raise NoVersionError(str(error)) from error
@@ -175,6 +177,13 @@ def _chosen(read: ReadConfig, source: ModelSource) -> tuple[int, ...]:
         if found := problems_without_version(source, read):
             raise ConfigProblemsError([*found, ConfigError(missing)]) from error
         raise NoVersionError(missing) from error
+    for version in read.config.version_policy.specific.versions:
+        if version not in source.versions:
+            # The reference's text.
+            logger.error(
+                "version %d is specified for model '%s', but the version directory is not present", version, source.name
+            )
+    return chosen
 
 
 def _moved(source: ModelSource, path: Path) -> ModelSource:
