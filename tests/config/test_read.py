@@ -263,9 +263,14 @@ def test_without_a_file_the_configuration_is_empty(tmp_path: Path) -> None:
 
 
 def test_two_files_are_one_too_many(tmp_path: Path) -> None:
-    source = model(tmp_path, config_json="{}", config_yaml="", config_pbtxt="")
-    with pytest.raises(ConfigError, match=r"found config\.pbtxt, config\.json, config\.yaml .* keep config\.pbtxt"):
+    source = model(tmp_path, config_json="{}", config_yaml="")
+    with pytest.raises(ConfigError, match=r"found config\.json, config\.yaml .* keep config\.json"):
         read_config(source)
+
+
+def test_beside_config_pbtxt_no_other_file_counts(tmp_path: Path) -> None:
+    source = model(tmp_path, config_json='{"architectures": ["GPT2LMHeadModel"]}', config_pbtxt="max_batch_size: 3")
+    assert read_config(source).config.max_batch_size == 3
 
 
 def test_custom_configuration_by_name(tmp_path: Path) -> None:

@@ -224,6 +224,14 @@ def test_a_configuration_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")
+def test_a_file_of_another_program_beside_the_configuration(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "models", "m", identity())
+    (folder / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"], "vocab_size": 50257}')
+    with serving(tmp_path / "log", tmp_path / "models") as server:
+        assert server.infer("m", numbers([5])).json()["outputs"][0]["data"] == [5]
+        assert "config.json is not read, since config.pbtxt is there" in server.log
+
+
 def test_an_unreadable_folder(tmp_path: Path) -> None:
     write_model(tmp_path / "models", "good", identity())
     closed = write_model(tmp_path / "models", "closed", identity())

@@ -56,7 +56,7 @@ def read_config(source: ModelSource, model_config_name: str = "") -> ReadConfig:
     ``model_config_name`` asks for ``configs/<name>.pbtxt`` and falls back to the model's own file.
 
     Raises:
-        ConfigError: several files compete, or the file cannot be read.
+        ConfigError: two files compete, or the file cannot be read.
         ConfigProblemsError: the file cannot be parsed.
     """
     file = source.config_file
@@ -79,15 +79,18 @@ def config_files(directory: Path) -> list[Path]:
 def find_config_file(directory: Path, model_config_name: str = "") -> Path | None:
     """The file that configures the model in ``directory``, None when there is none.
 
+    Beside config.pbtxt the others count for nothing: the reference does not know them, and other programs keep files of
+    these names in the same folder.
+
     Raises:
-        ConfigError: more than one of config.pbtxt, config.json and config.yaml is there.
+        ConfigError: config.json and config.yaml are there, and config.pbtxt is not.
     """
     if model_config_name:
         custom = directory / "configs" / f"{model_config_name}.pbtxt"
         if os.path.exists(custom):
             return custom
     present = config_files(directory)
-    if len(present) > 1:
+    if len(present) > 1 and present[0].name != ConfigFormat.PBTXT.value:
         names = ", ".join(file.name for file in present)
         message = f"found {names} in '{directory}', expected one: keep {present[0].name} or remove it"
         raise ConfigError(message, present[0])

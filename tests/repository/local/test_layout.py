@@ -65,6 +65,14 @@ def test_config_file_by_precedence(tmp_path: Path) -> None:
     assert [models[name].config_file for name in "ab"] == [tmp_path / "a/config.yaml", tmp_path / "b/config.json"]
 
 
+def test_files_beside_config_pbtxt_are_named(tmp_path: Path) -> None:
+    make(tmp_path, "m/config.pbtxt", "m/config.json", "m/1/")
+    listing = scan([tmp_path])
+    assert listing.models["m"].config_file == tmp_path / "m/config.pbtxt"
+    (problem,) = listing.problems
+    assert (problem.fatal, problem.message) == (False, "config.json is not read, since config.pbtxt is there")
+
+
 def test_the_same_name_twice(tmp_path: Path) -> None:
     make(tmp_path, "one/m/1/", "one/x/1/", "two/m/1/")
     listing = scan([tmp_path / "one", tmp_path / "two"])

@@ -15,7 +15,7 @@ from typing import Any, Final
 from naiad.backends.registry import known
 from naiad.config.complete import FORMATS, format_by_suffix
 from naiad.config.parsing.suggest import did_you_mean
-from naiad.config.read import config_files
+from naiad.config.read import ConfigFormat, config_files
 from naiad.config.source import ModelSource
 from naiad.errors import InvalidArgumentError, ModelLoadError, OptionError
 from naiad.repository.local.folder_hints import hint_for_repository, version_number
@@ -259,6 +259,9 @@ def _model(path: Path, repository: Path, problems: list[LayoutProblem]) -> Model
         return None
     versions = dict(_versions(name, path, children, problems))
     configs = config_files(path)
+    for ignored in configs[1:] if configs and configs[0].name == ConfigFormat.PBTXT.value else ():
+        message = f"{ignored.name} is not read, since {configs[0].name} is there"
+        problems.append(LayoutProblem(name, ignored, message, fatal=False))
     return ModelSource(name, path, versions, configs[0] if configs else None)
 
 
