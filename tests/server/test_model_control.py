@@ -77,6 +77,9 @@ def test_what_is_loaded_at_the_start(repository: Path, tmp_path: Path, arguments
     with serving(tmp_path / "log", repository, EXPLICIT, *arguments) as server:
         assert [row["name"] for row in server.index() if row.get("state") == "READY"] == ready
         assert [row["name"] for row in server.index()] == ["first", "second"]
+        # The table of the log has those that were to be loaded.
+        table = server.log[server.log.index("| Model ") :]
+        assert [name for name in ("first", "second") if f"| {name} " in table] == ready
         assert server.get("/v2/health/ready").status == 200
 
 

@@ -126,7 +126,9 @@ class ServingProcess:
             # server and stop by themselves; the reaper ends the workers that hang.
             leave_threads(0 if await self._drain_listeners() else 1)
         loading.result()
-        rows = [(row["name"], row.get("version", ""), _status(row)) for row in self._engine.index(ready_only=False)]
+        # Models that nobody asked to load have no state.
+        found = [row for row in self._engine.index(ready_only=False) if row.get("state")]
+        rows = [(row["name"], row.get("version", ""), _status(row)) for row in found]
         table_log(logger, logging.INFO, "models", format_table(("Model", "Version", "Status"), rows))
         # Models stay for long: the garbage collector need not look at their objects again.
         gc.collect()
