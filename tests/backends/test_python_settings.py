@@ -9,6 +9,7 @@ import pytest
 from naiad.backends.python.backend import PythonBackend
 from naiad.cli.check import run as check
 from naiad.config.spec import InstanceGroupSpec
+from naiad.testing import serving
 from support.backend_contract import config, context
 from support.python_models import DOUBLES, write_python_model
 
@@ -77,3 +78,24 @@ def test_an_instance_is_told_the_number_of_its_gpu(tmp_path: Path) -> None:
     told = [backend.worker_spec(group, index).load_command["args"] for index in range(4)]
     assert [args["model_instance_device_id"] for args in told] == ["1", "3", "1", "3"]
     assert {args["model_instance_kind"] for args in told} == {"GPU"}
+
+
+SAYS_ENVIRONMENT = """
+import json
+class TritonPythonModel:
+    def initialize(self, args):
+        self.config = json.loads(args["model_config"])
+    def execute(self, requests):
+        found = len(self.config["parameters"]["environment"]["string_value"])
+        y = pb_utils.Tensor("Y", np.full((1, 1), found, np.float32))
+        return [pb_utils.InferenceResponse([y]) for _ in requests]
+"""
+
+
+def test_an_environment_that_names_no_file_is_the_model_s_own(tmp_path: Path) -> None:
+    parameter = 'parameters { key: "environment" value { string_value: "production" } }'
+    write_python_model(tmp_path / "models", "m", SAYS_ENVIRONMENT, "max_batch_size: 8 " + parameter)
+    request = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [0]}]}
+    with serving(tmp_path / "log", tmp_path / "models") as server:
+        assert server.infer("m", request).json()["outputs"][0]["data"] == [len("production")]
+        assert "parameter 'environment' of model 'm' is \\\"production\\\", which names no file" in server.log

@@ -199,4 +199,6 @@ def _hint(source: ModelSource, folder: Path | None) -> str:
                 f" Found '{path.name}' in '{folder}': call it '{model_format.filename}', or set "
                 f'default_model_filename: "{path.name}" in config.pbtxt.'
             )
-    return f" Found no model file in '{folder}', expected one of {', '.join(f.filename for f in FORMATS)}."
+    # PyTorch and Python have files of one name.
+    expected = ", ".join(dict.fromkeys(f.filename for f in FORMATS))
+    return f" Found no model file in '{folder}', expected one of {expected}."

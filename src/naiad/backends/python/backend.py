@@ -16,6 +16,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 
 from naiad.backend_api.backend import Backend, BackendContext, Instance, WorkerSpec
 from naiad.backends.environments.environment import Environment, resolve
+from naiad.backends.environments.parameters import of_python_model
 from naiad.backends.python.source import Source, own_source, shared_source
 from naiad.backends.python.trial import TrialRequests
 from naiad.backends.shared.worker_limits import WorkerLimits, check_processes, read_limits
@@ -208,8 +209,9 @@ class PythonBackend(Backend):
     def _resolved(self, config: Any) -> Environment:
         # Once for all instances: to unpack or to build an environment may take minutes.
         if self._environment is None:
-            parameters = {name: value.string_value for name, value in config.parameters.items()}
-            self._environment = resolve(self._code().model_directory, parameters, self.context.backend_config)
+            folder = self._code().model_directory
+            given = of_python_model({n: value.string_value for n, value in config.parameters.items()}, folder)
+            self._environment = resolve(folder, given, self.context.backend_config)
         return self._environment
 
     def _code(self) -> Source:
