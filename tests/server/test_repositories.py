@@ -223,7 +223,6 @@ def test_a_configuration_by_name(tmp_path: Path) -> None:
         assert server.get("/v2/models/plain/config").json()["max_batch_size"] == 0
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")
 def test_a_file_of_another_program_beside_the_configuration(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "models", "m", identity())
     (folder / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"], "vocab_size": 50257}')
@@ -232,6 +231,16 @@ def test_a_file_of_another_program_beside_the_configuration(tmp_path: Path) -> N
         assert "config.json is not read, since config.pbtxt is there" in server.log
 
 
+def test_a_file_of_another_program_in_the_place_of_a_configuration(tmp_path: Path) -> None:
+    """The configuration is completed from the model, as in the reference."""
+    folder = write_model(tmp_path / "models", "m", "", graph=SUM_AND_DIFFERENCE)
+    (folder / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"], "vocab_size": 50257}')
+    with serving(tmp_path / "log", tmp_path / "models") as server:
+        assert server.get("/v2/models/m/config").json()["backend"] == "onnxruntime"
+        assert "m/config.json is not read: it has no field of a model configuration" in server.log
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")
 def test_an_unreadable_folder(tmp_path: Path) -> None:
     write_model(tmp_path / "models", "good", identity())
     closed = write_model(tmp_path / "models", "closed", identity())

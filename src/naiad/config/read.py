@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import stat
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from naiad.config.source import ModelSource
+
+logger = logging.getLogger("naiad")
 
 MAX_CONFIG_BYTES = 1 << 20
 _UNKNOWN = re.compile(r'has no field named "(\w+)"')
@@ -64,10 +67,26 @@ def read_config(source: ModelSource, model_config_name: str = "") -> ReadConfig:
         file = find_config_file(source.directory, model_config_name)
     read = ReadConfig(message_class("ModelConfig")(), Origin())
     if file is not None:
-        read = parse_config(_text(file), _format(file), file)
+        text, form = _text(file), _format(file)
+        if form is ConfigFormat.JSON and _is_of_another_program(text):
+            logger.warning("%s is not read: it has no field of a model configuration", file)
+        else:
+            read = parse_config(text, form, file)
     if source.is_renamed or not read.config.name:
         read.config.name = source.name
     return read
+
+
+def _is_of_another_program(text: str) -> bool:
+    """Whether a config.json has none of the fields: the reference does not read such files, others write them."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(value, dict) or not value:
+        return False
+    known = message_class("ModelConfig").DESCRIPTOR.fields
+    return value.keys().isdisjoint({name for field in known for name in (field.name, field.json_name)})
 
 
 def config_files(directory: Path) -> list[Path]:
