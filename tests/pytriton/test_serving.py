@@ -46,7 +46,7 @@ from naiad.pytriton.exceptions import (
 from naiad.pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
 from naiad.pytriton.model_config.common import ModelWarmup, WarmupInput
 from naiad.pytriton.proxy.types import Request
-from naiad.pytriton.triton import RemoteTriton, Triton, TritonConfig, TritonSecurityConfig, VertextAILifecyclePolicy
+from naiad.pytriton.triton import RemoteTriton, Triton, TritonConfig, TritonSecurityConfig
 from naiad.testing.waiting import wait_until
 from support.document_blocks import free_ports
 
@@ -469,8 +469,9 @@ def test_the_ports_of_cloud_platforms(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     inputs = [{"name": f"INPUT_{n}", "datatype": "FP32", "shape": [1, 1], "data": [3]} for n in (1, 2)]
     body = json.dumps({"inputs": inputs}).encode()
-    # With this policy the server starts when its model is bound: Vertex AI looks for it at the start.
-    with Triton(config=config, triton_lifecycle_policy=VertextAILifecyclePolicy) as triton:
+    # Vertex AI looks for its model at the start, so this server does not start before its model is bound.
+    with Triton(config=config) as triton:
+        assert not triton.is_connected()
         triton.bind("AddSub", add_sub, [numbers(), numbers()], [numbers("add"), numbers("sub")])
         triton.run()
         for port, path in ((sagemaker, "/invocations"), (vertex_ai, "/predict")):

@@ -225,7 +225,8 @@ class Triton(TritonBase):
     Args:
         config: options of the server, before those of ``PYTRITON_TRITON_CONFIG_*`` variables.
         workspace: accepted and not used: the server keeps what it writes in a temporary folder.
-        triton_lifecycle_policy: when it starts.
+        triton_lifecycle_policy: when it starts; by default ``VertextAILifecyclePolicy`` where
+            Vertex AI is allowed, which looks for its model at the start, else ``DefaultTritonLifecyclePolicy``.
         security_config: which endpoints need a token.
 
     Raises:
@@ -240,8 +241,9 @@ class Triton(TritonBase):
         triton_lifecycle_policy: TritonLifecyclePolicy | None = None,
         security_config: TritonSecurityConfig | None = None,
     ) -> None:
-        super().__init__(triton_lifecycle_policy or DefaultTritonLifecyclePolicy)
         self._config = merged(TritonConfig.from_env(), config or TritonConfig())
+        default = VertextAILifecyclePolicy if self._config.allow_vertex_ai else DefaultTritonLifecyclePolicy
+        super().__init__(triton_lifecycle_policy or default)
         self._security_config = security_config or TritonSecurityConfig()
         self._server: Server | None = None
         self._new_server()
