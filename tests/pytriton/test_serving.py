@@ -100,6 +100,10 @@ def caller_of(requests: list[Request]) -> list[Outputs]:
     return [{"y": np.array([[float((request.parameters or {})["x-caller"])]], np.float32)} for request in requests]
 
 
+def from_parameters(requests: list[Request]) -> list[Outputs]:
+    return [{"y": np.array([[float((request.parameters or {})["value"])]], np.float32)} for request in requests]
+
+
 def fails(requests: list[Request]) -> list[Outputs]:
     raise ValueError("the kettle is empty")
 
@@ -184,6 +188,7 @@ def bind_all(triton: Triton) -> None:
     triton.bind("texts", texts, [text], [upper], config=ModelConfig(batching=False), strict=True)
     for name, function in (("scaled", scaled), ("caller_of", caller_of), ("fails", fails), ("method", Model().infer)):
         triton.bind(name, function, x, y)
+    triton.bind("from_parameters", from_parameters, [], y, strict=True)
     triton.bind("strict", in_doubles, x, y, strict=True)
     triton.bind("lenient", in_doubles, x, y)
     for name, wrong in (("fewer", one_row_less), ("twice", twice), ("nothing", nothing)):
@@ -241,6 +246,12 @@ def test_strings_of_a_model_without_batches(url: str) -> None:
 def test_parameters_and_arrays_that_may_be_written(url: str) -> None:
     with ModelClient(url, "scaled") as client:
         assert client.infer_batch(ROWS, parameters={"factor": 4})["y"].tolist() == [[4], [8]]
+
+
+def test_a_model_without_inputs(url: str) -> None:
+    # ``ModelClient`` wants inputs, as PyTriton's does.
+    with naiad.client.Client(url) as client:
+        assert client.infer("from_parameters", {}, parameters={"value": 7})["y"].tolist() == [[7]]
 
 
 def test_headers_of_calls_need_no_further_connections(url: str) -> None:

@@ -62,7 +62,8 @@ class ResultReader:
             raise self._wrong(
                 f"must be list of response dicts with numpy arrays. Got response={_short(result)} instead"
             )
-        rows = len(next(iter(inputs.values()))) if self._batches and not self._decoupled else None
+        # A request without inputs does not say how many rows it has.
+        rows = len(next(iter(inputs.values()))) if inputs and self._batches and not self._decoupled else None
         made, is_plain = {}, True
         for name, value in result.items():
             array = self._array(name, value, rows)
