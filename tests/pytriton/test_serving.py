@@ -293,9 +293,11 @@ def test_errors_reach_the_caller_with_their_text(url: str, model: str, text: str
         client.infer_batch(ROWS)
 
 
-def test_what_is_not_strict_is_sent_as_it_was_returned(url: str) -> None:
+def test_what_is_not_strict_is_cast_to_the_configured_datatype(url: str) -> None:
     with ModelClient(url, "lenient") as client:
-        assert client.infer_batch(ROWS)["y"].dtype == np.float64
+        found = client.infer_batch(ROWS)["y"]
+        assert found.dtype == np.float32
+        assert found.tolist() == ROWS.tolist()
 
 
 def test_methods_instances_contexts_and_warm_up(triton: Triton, url: str) -> None:

@@ -21,8 +21,8 @@ class ResultReader:
 
     Args:
         config: of the model.
-        strict: whether names, datatypes and shapes have to be those of the configuration. Otherwise outputs are sent as
-            they were returned.
+        strict: whether names, datatypes and shapes have to be those of the configuration. Otherwise numbers are cast to
+            the configured datatype, and outputs are sent as they were returned apart from that.
     """
 
     def __init__(self, config: TritonModelConfig, strict: bool) -> None:
@@ -67,6 +67,8 @@ class ResultReader:
         made, is_plain = {}, True
         for name, value in result.items():
             array = self._array(name, value, rows)
+            if not self._strict:
+                array = self._cast(name, array)
             problem = self._problem(name, array)
             if problem and self._strict:
                 raise ValueError(problem)
@@ -108,6 +110,13 @@ class ResultReader:
         made.reshape(-1)[:] = [v.encode() if isinstance(v, str) else v for v in flat]
         return made
 
+    def _cast(self, name: str, value: Array) -> Array:
+        """Numbers as the configuration has them, which is what callers read them as."""
+        spec = self._specs.get(name)
+        if spec is None or value.dtype.kind == "O" or _is_bytes(spec):
+            return value
+        return value.astype(spec.dtype, copy=False)
+
     def _problem(self, name: str, value: Array) -> str:
         """How an output differs from the configuration; "" for not at all."""
         spec = self._specs.get(name)
@@ -133,10 +142,14 @@ class ResultReader:
 
 
 def _has_type(value: Array, spec: TensorSpec) -> bool:
-    is_bytes: bool = value.dtype.kind == "O"
-    if is_bytes or any(spec.dtype is known for known in BYTES_TYPES):
-        return is_bytes and any(spec.dtype is known for known in BYTES_TYPES)
+    has_bytes: bool = value.dtype.kind == "O"
+    if has_bytes or _is_bytes(spec):
+        return has_bytes and _is_bytes(spec)
     return config_type(value.dtype.type) == config_type(spec.dtype)
+
+
+def _is_bytes(spec: TensorSpec) -> bool:
+    return any(spec.dtype is known for known in BYTES_TYPES)
 
 
 def _short(value: Any) -> str:
