@@ -310,6 +310,39 @@ def test_methods_instances_contexts_and_warm_up(triton: Triton, url: str) -> Non
     assert Calls.warmed == [(3, 4), (3, 4)]
 
 
+@batch
+def warms_up_badly(**inputs: Array) -> Outputs:
+    if "b" not in inputs:
+        raise ValueError("cold")
+    return {"sum": inputs["a"] + inputs["b"]}
+
+
+def test_a_warm_up_that_fails_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    partial = {"a": WarmupInput(np.float32, (1,), zero_data=True)}
+    lost = {"a": WarmupInput(np.float32, (1,), input_data_file=str(tmp_path / "lost.npy"))}
+    config = ModelConfig(model_warmup=[ModelWarmup("partial", 1, partial, 1), ModelWarmup("lost", 1, lost, 1)])
+    with caplog.at_level(logging.WARNING), Triton(config=LOCAL) as triton:
+        triton.bind("sum", warms_up_badly, [numbers("a"), numbers("b")], [numbers("sum")], config=config)
+        with ModelClient(triton.http_url, "sum") as client:
+            assert client.infer_sample(ONE, ONE)["sum"].tolist() == [6]
+    told = [record.getMessage() for record in caplog.records if "warm-up" in record.getMessage()]
+    assert len(told) == 2
+    assert told[0] == "a warm-up request of model 'sum' failed: ValueError: cold"
+    assert "lost.npy" in told[1]
+
+
+def test_a_warm_up_may_lack_inputs_and_outputs(caplog: pytest.LogCaptureFixture) -> None:
+    def echoes(requests: list[Request]) -> list[Outputs]:
+        return [{f"{name}_back": array for name, array in request.items()} for request in requests]
+
+    warmup = ModelWarmup("one input", 2, {"a": WarmupInput(np.float32, (1,), zero_data=True)}, 1)
+    outputs = [numbers("a_back"), numbers("b_back")]
+    with caplog.at_level(logging.WARNING), Triton(config=LOCAL) as triton:
+        config = ModelConfig(model_warmup=[warmup])
+        triton.bind("echo", echoes, [numbers("a"), numbers("b")], outputs, config=config, strict=True)
+    assert not [record for record in caplog.records if "warm-up" in record.getMessage()]
+
+
 @pytest.mark.parametrize("model", ["counts", "counts_later"])
 def test_decoupled_responses_come_one_by_one(triton: Triton, model: str) -> None:
     with DecoupledModelClient(f"grpc://{triton.grpc_url}", model) as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import numpy as np
 from naiad.pytriton.decorators.batching import batch_wrapper
 from naiad.pytriton.decorators.context import TritonContext, inject_triton_context
 from naiad.pytriton.decorators.wrapping import wrappers
+from naiad.pytriton.exceptions import PyTritonBadParameterError
 from naiad.pytriton.model_config.common import ModelWarmup
 from naiad.pytriton.model_config.triton_model_config import TritonModelConfig
 from naiad.pytriton.model_config.warmup import warmup_inputs
@@ -20,6 +22,8 @@ from naiad.pytriton.proxy.types import ParameterValue, Request
 from naiad.pytriton.serving.results import ResultReader
 
 Array = np.ndarray[Any, Any]
+
+logger = logging.getLogger("naiad")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +81,26 @@ class InferCall:
             yield found
 
     async def warm_up(self, warmups: Sequence[ModelWarmup]) -> None:
-        """Run the warm-up requests; errors as ``responses``."""
-        names = [spec.name for spec in self._config.outputs or ()]
-        for inputs in warmup_inputs(warmups, self._config.batching):
-            async with aclosing(self.responses([self.request(inputs, {}, names)])) as responses:
+        """Run the warm-up requests. One that fails is a warning in the log: the model serves all the same."""
+        try:
+            for inputs in warmup_inputs(warmups, self._config.batching):
+                await self._warm_up_once(inputs)
+        except (PyTritonBadParameterError, OSError, ValueError) as error:
+            self._warn(error)
+
+    async def _warm_up_once(self, inputs: Mapping[str, Array]) -> None:
+        # No output is asked for, as a warm-up may have some of the inputs alone.
+        requests = [self.request(inputs, {}, ())]
+        try:
+            async with aclosing(self.responses(requests)) as responses:
                 async for _ in responses:
                     pass
+        except Exception as error:
+            self._warn(error)
+
+    def _warn(self, error: Exception) -> None:
+        name = self._config.model_name
+        logger.warning("a warm-up request of model '%s' failed: %s: %s", name, type(error).__name__, error)
 
 
 async def _each(result: Any) -> AsyncGenerator[Any, None]:
