@@ -29,6 +29,7 @@ from naiad.pytriton.client import (
     ModelClient,
 )
 from naiad.pytriton.client.asyncio_utils import asyncio_get_model_config, asyncio_wait_for_server_ready
+from naiad.pytriton.client.auth import create_auth_headers
 from naiad.pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientInferenceServerError,
@@ -36,7 +37,14 @@ from naiad.pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
-from naiad.pytriton.client.utils import ModelState, get_model_config, get_model_state, wait_for_model_ready
+from naiad.pytriton.client.utils import (
+    ModelState,
+    create_client_from_url,
+    get_model_config,
+    get_model_state,
+    wait_for_model_ready,
+    wait_for_server_ready,
+)
 from naiad.pytriton.decorators import batch, fill_optionals, first_value, sample, triton_context
 from naiad.pytriton.exceptions import (
     PyTritonInvalidOperationError,
@@ -421,7 +429,9 @@ def test_waits_on_clients_of_the_field(triton: Triton) -> None:
     async def ask() -> None:
         for library, address in ((tritonclient.http.aio, triton.http_url), (tritonclient.grpc.aio, triton.grpc_url)):
             client = library.InferenceServerClient(address)
-            assert (await asyncio_get_model_config(client, "AddSub", timeout_s=30)).max_batch_size == 8
+            assert (
+                await asyncio_get_model_config(client=client, model_name="AddSub", timeout_s=30)
+            ).max_batch_size == 8
             await client.close()
         # Nobody listens.
         client = tritonclient.http.aio.InferenceServerClient("localhost:1")
@@ -455,6 +465,27 @@ def test_protected_endpoints_need_the_token(triton: Triton, url: str) -> None:
     with ModelClient(url, "AddSub") as client, pytest.raises(PyTritonClientInferenceServerError):
         client.unload_model()
     assert triton.get_access_token() == "open"
+
+
+def test_waits_send_the_token_of_protected_endpoints() -> None:
+    security = TritonSecurityConfig("open", ["health", "model-config", "model-repository"])
+    with Triton(config=LOCAL, security_config=security) as triton:
+        triton.bind("AddSub", add_sub, [numbers(), numbers()], [numbers("add"), numbers("sub")])
+        for library, scheme, address in (
+            (tritonclient.http, "http", triton.http_url),
+            (tritonclient.grpc, "grpc", triton.grpc_url),
+        ):
+            token = create_auth_headers("open", scheme)
+            for client in (library.InferenceServerClient(address), create_client_from_url(f"{scheme}://{address}")):
+                with pytest.raises(PyTritonClientTimeoutError):
+                    wait_for_server_ready(client, 0.1)
+                wait_for_server_ready(client, 30, headers=token)
+                wait_for_model_ready(client, "AddSub", timeout_s=30, headers=token)
+                assert get_model_config(client, "AddSub", timeout_s=30, headers=token).max_batch_size == 4
+                assert get_model_state(client, "AddSub", headers=token) is ModelState.READY
+                client.close()
+        with RemoteTriton(f"grpc://{triton.grpc_url}", access_token="open") as remote:
+            assert remote.is_connected()
 
 
 def test_waits_end_with_an_error() -> None:

@@ -149,17 +149,19 @@ class AsyncClient:
 
     # Questions
 
-    async def live(self) -> bool:
+    async def live(self, *, headers: Mapping[str, str] = _NO_PARAMETERS) -> bool:
         """Whether the server runs."""
-        return await self._succeeds(questions.LIVE)
+        return await self._succeeds(questions.LIVE._replace(headers=headers))
 
-    async def ready(self) -> bool:
+    async def ready(self, *, headers: Mapping[str, str] = _NO_PARAMETERS) -> bool:
         """Whether the server and its models can serve requests."""
-        return await self._succeeds(questions.READY)
+        return await self._succeeds(questions.READY._replace(headers=headers))
 
-    async def model_ready(self, model: str, version: str | int = "") -> bool:
+    async def model_ready(
+        self, model: str, version: str | int = "", *, headers: Mapping[str, str] = _NO_PARAMETERS
+    ) -> bool:
         """Whether a model can serve requests."""
-        return await self._succeeds(questions.model_ready(model, str(version)))
+        return await self._succeeds(questions.model_ready(model, str(version))._replace(headers=headers))
 
     async def server_metadata(self) -> dict[str, Any]:
         """Name, version and extensions of the server."""
@@ -169,17 +171,21 @@ class AsyncClient:
         """The inputs and outputs of a model."""
         return dict(await self._json(questions.metadata(model, str(version))))
 
-    async def config(self, model: str, version: str | int = "") -> dict[str, Any]:
+    async def config(
+        self, model: str, version: str | int = "", *, headers: Mapping[str, str] = _NO_PARAMETERS
+    ) -> dict[str, Any]:
         """The configuration of a model."""
-        return dict(await self._json(questions.config(model, str(version))))
+        return dict(await self._json(questions.config(model, str(version))._replace(headers=headers)))
 
     async def statistics(self, model: str = "", version: str | int = "") -> dict[str, Any]:
         """The counters of a model, or of all."""
         return dict(await self._json(questions.statistics(model, str(version))))
 
-    async def index(self, ready_only: bool = False) -> list[dict[str, str]]:
+    async def index(
+        self, ready_only: bool = False, *, headers: Mapping[str, str] = _NO_PARAMETERS
+    ) -> list[dict[str, str]]:
         """The models of the repositories, each with its state."""
-        return list(await self._json(questions.index(ready_only)))
+        return list(await self._json(questions.index(ready_only)._replace(headers=headers)))
 
     async def load(self, model: str, config: str | None = None, files: Mapping[str, bytes] = _NO_PARAMETERS) -> None:
         """Load a model; arguments as ``Client.load``."""

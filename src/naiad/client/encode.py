@@ -50,12 +50,13 @@ class RequestEncoder:
         self._common = _lines({"Host": authority, "User-Agent": "naiad-client", **headers})
         self._heads: dict[object, bytes] = BoundedDict(_MAX_HEADS)
 
-    def plain(self, method: str, path: str, body: bytes = b"") -> bytes:
+    def plain(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] = {}) -> bytes:
         """A request with a JSON body, or with none."""
-        return b"%b %b HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b" % (
+        return b"%b %b HTTP/1.1\r\n%b%bContent-Length: %d\r\n\r\n%b" % (
             method.encode(),
             path.encode(),
             self._common,
+            _lines(headers),
             len(body),
             body,
         )

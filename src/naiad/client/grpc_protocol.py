@@ -94,4 +94,4 @@ class GrpcProtocol:
         if not question.call:
             raise InvalidArgumentError(f"gRPC has no call for '{question.path}': use the server's HTTP address")
         message = message_class(f"{question.call}Request")(**question.fields).SerializeToString()
-        return [question.call.encode(), b"", prefix.pack(0, len(message)) + message]
+        return [question.call.encode(), own_headers(question.headers), prefix.pack(0, len(message)) + message]

@@ -72,4 +72,4 @@ class HttpProtocol:
 
     def plain(self, question: PlainRequest) -> Parts:
         """Another request."""
-        return (self._encoder.plain(question.method, question.path, question.body),)
+        return (self._encoder.plain(question.method, question.path, question.body, question.headers),)

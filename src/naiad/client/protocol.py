@@ -22,6 +22,7 @@ class PlainRequest(NamedTuple):
         call: the method over gRPC, whose messages are ``<call>Request`` and ``<call>Response``.
         fields: of the message over gRPC.
         flag: the field of gRPC's response that says yes or no, which HTTP says by the status; "" for none.
+        headers: of this request, beside the client's.
     """
 
     method: str
@@ -30,6 +31,7 @@ class PlainRequest(NamedTuple):
     call: str = ""
     fields: Mapping[str, Any] = {}
     flag: str = ""
+    headers: Mapping[str, str] = {}
 
 
 class ServerResponse(Protocol):

@@ -176,17 +176,17 @@ class Client:
 
     # Questions
 
-    def live(self) -> bool:
+    def live(self, *, headers: Mapping[str, str] = _NO_PARAMETERS) -> bool:
         """Whether the server runs."""
-        return self._succeeds(questions.LIVE)
+        return self._succeeds(questions.LIVE._replace(headers=headers))
 
-    def ready(self) -> bool:
+    def ready(self, *, headers: Mapping[str, str] = _NO_PARAMETERS) -> bool:
         """Whether the server and its models can serve requests."""
-        return self._succeeds(questions.READY)
+        return self._succeeds(questions.READY._replace(headers=headers))
 
-    def model_ready(self, model: str, version: str | int = "") -> bool:
+    def model_ready(self, model: str, version: str | int = "", *, headers: Mapping[str, str] = _NO_PARAMETERS) -> bool:
         """Whether a model can serve requests."""
-        return self._succeeds(questions.model_ready(model, str(version)))
+        return self._succeeds(questions.model_ready(model, str(version))._replace(headers=headers))
 
     def server_metadata(self) -> dict[str, Any]:
         """Name, version and extensions of the server."""
@@ -196,17 +196,19 @@ class Client:
         """The inputs and outputs of a model."""
         return dict(self._json(questions.metadata(model, str(version))))
 
-    def config(self, model: str, version: str | int = "") -> dict[str, Any]:
+    def config(
+        self, model: str, version: str | int = "", *, headers: Mapping[str, str] = _NO_PARAMETERS
+    ) -> dict[str, Any]:
         """The configuration of a model."""
-        return dict(self._json(questions.config(model, str(version))))
+        return dict(self._json(questions.config(model, str(version))._replace(headers=headers)))
 
     def statistics(self, model: str = "", version: str | int = "") -> dict[str, Any]:
         """The counters of a model, or of all."""
         return dict(self._json(questions.statistics(model, str(version))))
 
-    def index(self, ready_only: bool = False) -> list[dict[str, str]]:
+    def index(self, ready_only: bool = False, *, headers: Mapping[str, str] = _NO_PARAMETERS) -> list[dict[str, str]]:
         """The models of the repositories, each with its state."""
-        return list(self._json(questions.index(ready_only)))
+        return list(self._json(questions.index(ready_only)._replace(headers=headers)))
 
     def load(self, model: str, config: str | None = None, files: Mapping[str, bytes] = _NO_PARAMETERS) -> None:
         """Load a model.

@@ -331,7 +331,7 @@ class RemoteTriton(TritonBase):
         return PROCESS
 
     def _begin(self) -> None:
-        wait_for_ready(self._url, DEFAULT_TRITON_STARTUP_TIMEOUT_S)
+        wait_for_ready(self._url, DEFAULT_TRITON_STARTUP_TIMEOUT_S, self._access_token)
         remote = RemoteModels(self._url, self._access_token)
         for bound in self._models.values():
             remote.load(bound)

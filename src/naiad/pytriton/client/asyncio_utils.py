@@ -32,8 +32,8 @@ async def asyncio_wait_for_model_ready(
 
 
 async def asyncio_get_model_config(
-    asyncio_client: Any, model_name: str, model_version: str | None = None, timeout_s: float | None = None
+    client: Any, model_name: str, model_version: str | None = None, timeout_s: float | None = None
 ) -> TritonModelConfig:
     """The configuration of a model, once it is ready; arguments and errors as ``get_model_config``."""
-    await asyncio_wait_for_model_ready(asyncio_client, model_name, model_version, timeout_s)
-    return ModelConfigParser.from_dict(await async_questions_of(asyncio_client).config(model_name, model_version or ""))
+    await asyncio_wait_for_model_ready(client, model_name, model_version, timeout_s)
+    return ModelConfigParser.from_dict(await async_questions_of(client).config(model_name, model_version or ""))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
+
+from naiad.client.sync import Client
 
 
 class Questions(Protocol):
@@ -41,10 +43,13 @@ class AsyncQuestions(Protocol):
         """The configuration of a model."""
 
 
-def questions_of(client: Any) -> Questions:
-    """The client itself, or a view of tritonclient's ``InferenceServerClient`` over HTTP or gRPC."""
-    found: Questions = _View(client) if hasattr(client, "is_server_ready") else client
-    return found
+def questions_of(client: Any, headers: Mapping[str, str] | None = None) -> Questions:
+    """A view of ``naiad.client.Client``, or of tritonclient's ``InferenceServerClient`` over HTTP or gRPC.
+
+    Args:
+        headers: of each question.
+    """
+    return (_View if hasattr(client, "is_server_ready") else _OwnView)(client, dict(headers or {}))
 
 
 def async_questions_of(client: Any) -> AsyncQuestions:
@@ -53,24 +58,46 @@ def async_questions_of(client: Any) -> AsyncQuestions:
     return found
 
 
-class _View:
-    def __init__(self, client: Any) -> None:
+class _OwnView:
+    def __init__(self, client: Client, headers: dict[str, str]) -> None:
         self._client = client
+        self._headers = headers
 
     def live(self) -> bool:
-        return _agrees(self._client.is_server_live)
+        return self._client.live(headers=self._headers)
 
     def ready(self) -> bool:
-        return _agrees(self._client.is_server_ready)
+        return self._client.ready(headers=self._headers)
 
     def model_ready(self, model: str, version: str = "") -> bool:
-        return _agrees(lambda: self._client.is_model_ready(model, version))
+        return self._client.model_ready(model, version, headers=self._headers)
 
     def config(self, model: str, version: str = "") -> dict[str, Any]:
-        return _config(self._client.get_model_config(model, version))
+        return self._client.config(model, version, headers=self._headers)
 
     def index(self) -> list[dict[str, str]]:
-        found = self._client.get_model_repository_index()
+        return self._client.index(headers=self._headers)
+
+
+class _View:
+    def __init__(self, client: Any, headers: dict[str, str]) -> None:
+        self._client = client
+        self._headers = headers
+
+    def live(self) -> bool:
+        return _agrees(lambda: self._client.is_server_live(headers=self._headers))
+
+    def ready(self) -> bool:
+        return _agrees(lambda: self._client.is_server_ready(headers=self._headers))
+
+    def model_ready(self, model: str, version: str = "") -> bool:
+        return _agrees(lambda: self._client.is_model_ready(model, version, headers=self._headers))
+
+    def config(self, model: str, version: str = "") -> dict[str, Any]:
+        return _config(self._client.get_model_config(model, version, headers=self._headers))
+
+    def index(self) -> list[dict[str, str]]:
+        found = self._client.get_model_repository_index(headers=self._headers)
         if isinstance(found, list):
             return found
         return [{"name": row.name, "version": row.version, "state": row.state} for row in found.models]

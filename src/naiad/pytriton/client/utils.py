@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
@@ -28,6 +29,7 @@ __all__ = [
 
 AnyClient = Any
 """``naiad.client.Client``, or the ``InferenceServerClient`` of tritonclient over HTTP or gRPC."""
+Headers = Mapping[str, str]
 
 
 class ModelState(Enum):
@@ -48,39 +50,52 @@ def create_client_from_url(url: str, network_timeout_s: float | None = None) -> 
     return Client(TritonUrl.from_url(url).with_scheme, timeout_s=network_timeout_s or TIMEOUT_S)
 
 
-def wait_for_server_ready(client: AnyClient, timeout_s: float | None = None) -> None:
+def wait_for_server_ready(client: AnyClient, timeout_s: float | None = None, headers: Headers | None = None) -> None:
     """Wait until the server is ready; 60 s by default.
+
+    Args:
+        headers: of each request, such as those of ``create_auth_headers``.
 
     Raises:
         PyTritonClientTimeoutError: not in time.
     """
-    wait_for_server(questions_of(client), TIMEOUT_S if timeout_s is None else timeout_s)
+    wait_for_server(questions_of(client, headers), TIMEOUT_S if timeout_s is None else timeout_s)
 
 
 def wait_for_model_ready(
-    client: AnyClient, model_name: str, model_version: str | None = None, timeout_s: float | None = None
+    client: AnyClient,
+    model_name: str,
+    model_version: str | None = None,
+    timeout_s: float | None = None,
+    headers: Headers | None = None,
 ) -> None:
     """Wait until the server and a model are ready; 300 s by default. Errors as ``wait_for_server_ready``."""
-    wait_for_model(
-        questions_of(client), model_name, model_version, DEFAULT_INIT_TIMEOUT_S if timeout_s is None else timeout_s
-    )
+    limit_s = DEFAULT_INIT_TIMEOUT_S if timeout_s is None else timeout_s
+    wait_for_model(questions_of(client, headers), model_name, model_version, limit_s)
 
 
 def get_model_config(
-    client: AnyClient, model_name: str, model_version: str | None = None, timeout_s: float | None = None
+    client: AnyClient,
+    model_name: str,
+    model_version: str | None = None,
+    timeout_s: float | None = None,
+    headers: Headers | None = None,
 ) -> TritonModelConfig:
     """The configuration of a model, which is waited for; errors as ``wait_for_model_ready``."""
-    wait_for_model_ready(client, model_name, model_version, timeout_s)
-    return ModelConfigParser.from_dict(questions_of(client).config(model_name, model_version or ""))
+    wait_for_model_ready(client, model_name, model_version, timeout_s, headers)
+    return ModelConfigParser.from_dict(questions_of(client, headers).config(model_name, model_version or ""))
 
 
-def get_model_state(client: AnyClient, model_name: str, model_version: str | None = None) -> ModelState:
+def get_model_state(
+    client: AnyClient, model_name: str, model_version: str | None = None, headers: Headers | None = None
+) -> ModelState:
     """The state of a model, None for its newest version.
 
     Raises:
         PyTritonClientModelUnavailableError: the server says a state that is none of ``ModelState``.
     """
-    found = {row["version"]: row.get("state", "") for row in questions_of(client).index() if row["name"] == model_name}
+    rows = questions_of(client, headers).index()
+    found = {row["version"]: row.get("state", "") for row in rows if row["name"] == model_name}
     known = {version: state for version, state in found.items() if version.isdigit()}
     version = max(known, key=int, default="") if model_version is None else model_version
     state = known.get(version, "UNAVAILABLE") or "LOADING"

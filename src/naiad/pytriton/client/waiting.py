@@ -10,6 +10,7 @@ from typing import Final
 
 from naiad.client.sync import Client
 from naiad.errors import NaiadError
+from naiad.pytriton.client.auth import create_auth_headers
 from naiad.pytriton.client.exceptions import PyTritonClientTimeoutError
 from naiad.pytriton.client.tritonclient_view import AsyncQuestions, Questions
 from naiad.pytriton.client.url import TritonUrl
@@ -19,9 +20,10 @@ _PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 
 
-def wait_for_ready(url: TritonUrl, timeout_s: float) -> None:
+def wait_for_ready(url: TritonUrl, timeout_s: float, access_token: str | None) -> None:
     """Wait for a server; errors as ``wait_for_server``."""
-    with Client(url.with_scheme, timeout_s=timeout_s) as client:
+    headers = create_auth_headers(access_token, url.scheme) if access_token else {}
+    with Client(url.with_scheme, headers=headers, timeout_s=timeout_s) as client:
         wait_for_server(client, timeout_s)
 
 
