@@ -24,7 +24,10 @@ ALLOWED = {
         "_children": "as above",
         "MAX_CHILDREN": "of processes that a model forked, which are children of its worker",
     },
-    "direct": {"DirectBatcher": "the strategy Direct of the reference's sequence batcher"},
+    "direct": {
+        "DirectBatcher": "the strategy Direct of the reference's sequence batcher",
+        "SequenceBatcherStrategyDirect": "its name in Triton Model Navigator",
+    },
     "expect": {"expect_continue": "the header Expect of HTTP"},
     "tell": {"tell": "a method of files, which archives are read from"},
     "together": {"MAX_STREAMS_TOGETHER": "of all connections, not a lease"},

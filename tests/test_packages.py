@@ -280,7 +280,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("backends.torch.compile_cache", "backends.torch.compile_main"),
         *("config.export", "config.messages", "perf", "processes"),
     ),
-    "navigator": ("config.export", "config.messages", "convert", "pytriton.model_config"),
+    "navigator": ("config.export", "config.messages", "convert", "pytriton.exceptions", "pytriton.model_config"),
     # It writes files, and knows the server through their formats alone.
     "quickstart": (),
     "cli": (

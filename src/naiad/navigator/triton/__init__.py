@@ -1,25 +1,78 @@
 """``nav.triton``: converted models in a model repository."""
 
 from naiad.navigator.triton import model_repository
-from naiad.navigator.triton.configs import BatcherConfig as DynamicBatcher
 from naiad.navigator.triton.configs import (
-    InputTensorSpec,
-    InstanceGroup,
+    BaseSpecializedModelConfig,
     ONNXModelConfig,
-    OutputTensorSpec,
     PythonModelConfig,
     PyTorchModelConfig,
     TensorFlowModelConfig,
+    TensorRTModelConfig,
 )
+from naiad.navigator.triton.sequences import SequenceBatcherConfig as SequenceBatcher
+from naiad.navigator.triton.sequences import (
+    SequenceBatcherControl,
+    SequenceBatcherControlInput,
+    SequenceBatcherControlKind,
+    SequenceBatcherInitialState,
+    SequenceBatcherState,
+    SequenceBatcherStrategyDirect,
+    SequenceBatcherStrategyOldest,
+)
+from naiad.navigator.triton.settings import (
+    AutoMixedPrecisionAccelerator,
+    GPUIOAccelerator,
+    InputTensorFormat,
+    InputTensorSpec,
+    InstanceGroup,
+    ModelWarmup,
+    ModelWarmupInput,
+    ModelWarmupInputDataType,
+    ONNXOptimization,
+    OpenVINOAccelerator,
+    OutputTensorSpec,
+    Platform,
+    TensorFlowOptimization,
+    TensorRTAccelerator,
+    TensorRTOptimization,
+    TensorRTOptPrecision,
+)
+from naiad.pytriton.model_config import DeviceKind, DynamicBatcher, QueuePolicy, TimeoutAction
 
 __all__ = [
+    "AutoMixedPrecisionAccelerator",
+    "BaseSpecializedModelConfig",
+    "DeviceKind",
     "DynamicBatcher",
+    "GPUIOAccelerator",
+    "InputTensorFormat",
     "InputTensorSpec",
     "InstanceGroup",
+    "ModelWarmup",
+    "ModelWarmupInput",
+    "ModelWarmupInputDataType",
     "ONNXModelConfig",
+    "ONNXOptimization",
+    "OpenVINOAccelerator",
     "OutputTensorSpec",
+    "Platform",
     "PyTorchModelConfig",
     "PythonModelConfig",
+    "QueuePolicy",
+    "SequenceBatcher",
+    "SequenceBatcherControl",
+    "SequenceBatcherControlInput",
+    "SequenceBatcherControlKind",
+    "SequenceBatcherInitialState",
+    "SequenceBatcherState",
+    "SequenceBatcherStrategyDirect",
+    "SequenceBatcherStrategyOldest",
     "TensorFlowModelConfig",
+    "TensorFlowOptimization",
+    "TensorRTAccelerator",
+    "TensorRTModelConfig",
+    "TensorRTOptPrecision",
+    "TensorRTOptimization",
+    "TimeoutAction",
     "model_repository",
 ]

@@ -4,89 +4,115 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
+
+from naiad.navigator.exceptions import ModelNavigatorWrongParameterError
+from naiad.navigator.triton.sequences import SequenceBatcherConfig
+from naiad.navigator.triton.settings import (
+    InputTensorSpec,
+    InstanceGroup,
+    ModelWarmup,
+    ONNXOptimization,
+    Optimization,
+    OutputTensorSpec,
+    Platform,
+    TensorFlowOptimization,
+    TensorRTOptimization,
+)
+from naiad.pytriton.model_config import DynamicBatcher
 
 
 @dataclass
-class InputTensorSpec:
-    """One tensor; ``shape`` is without the batch, ``dtype`` a numpy type."""
+class BaseSpecializedModelConfig:
+    """What all configurations have.
 
-    name: str
-    shape: Sequence[int]
-    dtype: Any = None
-    optional: bool = False
+    Raises:
+        ModelNavigatorWrongParameterError: from the constructor: ``max_batch_size`` is below 1, or the platform or the
+            optimization is of another backend.
+    """
 
-
-@dataclass
-class OutputTensorSpec:
-    """One tensor; ``shape`` is without the batch, ``dtype`` a numpy type."""
-
-    name: str
-    shape: Sequence[int]
-    dtype: Any = None
-    label_filename: str | None = None
-
-
-@dataclass
-class BatcherConfig:
-    """Joins requests into batches."""
-
-    max_queue_delay_microseconds: int = 0
-    preferred_batch_size: Sequence[int] | None = None
-
-
-@dataclass
-class InstanceGroup:
-    """Instances of a model."""
-
-    kind: Any = None
-    count: int | None = None
-
-
-@dataclass
-class SpecializedModelConfig:
-    """What all configurations have."""
-
-    platform: ClassVar[str] = ""
     backend: ClassVar[str] = ""
     file: ClassVar[str] = ""
+    platforms: ClassVar[tuple[Platform, ...]] = ()
+    """Those that may stand in place of the backend; the first one does by itself where the backend has none."""
+    optimizations: ClassVar[type | None] = None
+
     max_batch_size: int = 4
     batching: bool = True
     default_model_filename: str | None = None
-    batcher: BatcherConfig = field(default_factory=BatcherConfig)
+    batcher: DynamicBatcher | SequenceBatcherConfig = field(default_factory=DynamicBatcher)
     instance_groups: Sequence[InstanceGroup] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
     response_cache: bool = False
+    warmup: Mapping[str, ModelWarmup] = field(default_factory=dict)
     inputs: Sequence[InputTensorSpec] = ()
     outputs: Sequence[OutputTensorSpec] = ()
+    platform: Platform | None = None
+    optimization: Optimization | None = None
+
+    def __post_init__(self) -> None:
+        """Check what does not fit; errors as the class."""
+        if self.batching and self.max_batch_size < 1:
+            raise ModelNavigatorWrongParameterError(
+                f"found max_batch_size={self.max_batch_size}, expected 1 or more, or batching=False"
+            )
+        if self.platform is not None and self.platform not in self.platforms:
+            raise ModelNavigatorWrongParameterError(
+                f"found platform={self.platform}, expected one of {', '.join(self.platforms) or 'none'}"
+            )
+        wanted = self.optimizations
+        if self.optimization is not None and (wanted is None or not isinstance(self.optimization, wanted)):
+            raise ModelNavigatorWrongParameterError(
+                f"found optimization={self.optimization}, expected {wanted.__name__ if wanted else 'none'}"
+            )
+
+    @property
+    def place(self) -> str:
+        """The name of the file or folder in a version's folder."""
+        is_graph = self.platform is Platform.TensorFlowGraphDef
+        return self.default_model_filename or ("model.graphdef" if is_graph else self.file)
 
 
 @dataclass
-class ONNXModelConfig(SpecializedModelConfig):
+class ONNXModelConfig(BaseSpecializedModelConfig):
     """ONNX Runtime."""
 
     backend: ClassVar[str] = "onnxruntime"
     file: ClassVar[str] = "model.onnx"
+    platforms: ClassVar[tuple[Platform, ...]] = (Platform.ONNXRuntimeONNX,)
+    optimizations: ClassVar[type | None] = ONNXOptimization
 
 
 @dataclass
-class PyTorchModelConfig(SpecializedModelConfig):
+class PyTorchModelConfig(BaseSpecializedModelConfig):
     """TorchScript, or an archive of torch.export."""
 
     backend: ClassVar[str] = "pytorch"
     file: ClassVar[str] = "model.pt"
+    platforms: ClassVar[tuple[Platform, ...]] = (Platform.PyTorchLibtorch,)
 
 
 @dataclass
-class TensorFlowModelConfig(SpecializedModelConfig):
-    """A SavedModel."""
+class TensorFlowModelConfig(BaseSpecializedModelConfig):
+    """A SavedModel, or a frozen graph by its platform."""
 
-    platform: ClassVar[str] = "tensorflow_savedmodel"
     file: ClassVar[str] = "model.savedmodel"
+    platforms: ClassVar[tuple[Platform, ...]] = (Platform.TensorFlowSavedModel, Platform.TensorFlowGraphDef)
+    optimizations: ClassVar[type | None] = TensorFlowOptimization
 
 
 @dataclass
-class PythonModelConfig(SpecializedModelConfig):
+class TensorRTModelConfig(BaseSpecializedModelConfig):
+    """A plan of TensorRT."""
+
+    backend: ClassVar[str] = "tensorrt"
+    file: ClassVar[str] = "model.plan"
+    platforms: ClassVar[tuple[Platform, ...]] = (Platform.TensorRTPlan,)
+    optimizations: ClassVar[type | None] = TensorRTOptimization
+
+
+@dataclass
+class PythonModelConfig(BaseSpecializedModelConfig):
     """A Python model."""
 
     backend: ClassVar[str] = "python"

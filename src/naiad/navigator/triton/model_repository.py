@@ -5,35 +5,30 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
 
-import numpy as np
-
-from naiad.config.export import config_pbtxt
-from naiad.config.messages import message_class
 from naiad.convert.choose import batching_of
 from naiad.convert.errors import ConvertError
-from naiad.convert.model_config import fill_tensor
 from naiad.convert.publish import publish
 from naiad.convert.samples import load_samples
 from naiad.navigator.converted import Package
 from naiad.navigator.exceptions import ModelNavigatorEmptyPackageError
 from naiad.navigator.strategies import RuntimeSearchStrategy
-from naiad.navigator.triton.configs import SpecializedModelConfig
-
-_KINDS: Final = {"cpu": "KIND_CPU", "gpu": "KIND_GPU", "auto": "KIND_AUTO"}
+from naiad.navigator.triton.config_text import config_text
+from naiad.navigator.triton.configs import BaseSpecializedModelConfig
+from naiad.navigator.triton.sequences import SequenceBatcherConfig
 
 
 def add_model(
     model_repository_path: str | Path,
     model_name: str,
     model_path: str | Path,
-    config: SpecializedModelConfig,
+    config: BaseSpecializedModelConfig,
     model_version: int = 1,
 ) -> Path:
     """Copy a model's file or folder into a repository, and write its config.pbtxt; return the model's folder.
 
     Raises:
+        ModelNavigatorWrongParameterError: the configuration cannot be written.
         ConvertError: there is no such model, or its version is in the repository already.
     """
     source, folder = Path(model_path), Path(model_repository_path) / model_name
@@ -42,14 +37,15 @@ def add_model(
         raise ConvertError(f"there is no {source}")
     if version.exists():
         raise ConvertError(f"there is {version} already; remove it, or give another model_version")
-    text = _text(model_name, config)
+    text = config_text(model_name, config)
     try:
         version.mkdir(parents=True)
-        place = version / (config.default_model_filename or _file_name(source, config))
+        place = version / _file_name(source, config)
         if source.is_dir():
             shutil.copytree(source, place)
         else:
             shutil.copyfile(source, place)
+        _copy_data(folder, config)
         (folder / "config.pbtxt").write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConvertError(f"{folder} cannot be written: {error}") from None
@@ -86,30 +82,16 @@ def add_model_from_package(
     return folder
 
 
-def _file_name(source: Path, config: SpecializedModelConfig) -> str:
-    return source.name if source.suffix == ".pt2" else config.file
+def _file_name(source: Path, config: BaseSpecializedModelConfig) -> str:
+    return source.name if source.suffix == ".pt2" and not config.default_model_filename else config.place
 
 
-def _text(name: str, config: SpecializedModelConfig) -> str:
-    message: Any = message_class("ModelConfig")()
-    message.name, message.platform, message.backend = name, config.platform, config.backend
-    message.max_batch_size = config.max_batch_size if config.batching else 0
-    for entries, tensors in ((message.input, config.inputs), (message.output, config.outputs)):
-        for tensor in tensors:
-            dtype = np.dtype(tensor.dtype if tensor.dtype is not None else np.float32)
-            fill_tensor(entries.add(), tensor.name, "str" if dtype.kind in "SUO" else dtype.name, tuple(tensor.shape))
-    if config.batching:
-        message.dynamic_batching.max_queue_delay_microseconds = config.batcher.max_queue_delay_microseconds
-        message.dynamic_batching.preferred_batch_size.extend(config.batcher.preferred_batch_size or ())
-    for group in config.instance_groups:
-        entry = message.instance_group.add()
-        entry.count = group.count or 1
-        kind = _KINDS.get(str(group.kind).lower().rpartition("_")[2], "KIND_AUTO")
-        entry.kind = type(entry).DESCRIPTOR.fields_by_name["kind"].enum_type.values_by_name[kind].number
-    for key, value in config.parameters.items():
-        message.parameters[key].string_value = str(value)
-    if config.response_cache:
-        message.response_cache.enable = True
-    if config.default_model_filename:
-        message.default_model_filename = config.default_model_filename
-    return config_pbtxt(message)
+def _copy_data(folder: Path, config: BaseSpecializedModelConfig) -> None:
+    """Copy the files of warm-up inputs and of initial states to where the server looks for them."""
+    warmups = [one.input_data_file for warmup in config.warmup.values() for one in warmup.inputs.values()]
+    states = config.batcher.states if isinstance(config.batcher, SequenceBatcherConfig) else ()
+    initial = [one.data_file for state in states for one in state.initial_states]
+    for name, files in (("warmup", warmups), ("initial_state", initial)):
+        for file in filter(None, files):
+            (folder / name).mkdir(exist_ok=True)
+            shutil.copyfile(file, folder / name / Path(file).name)
