@@ -66,6 +66,15 @@ def measured_package(folder: Path) -> nav.Package:
     return nav.Package(Conversion("double", "double", str(folder), described=described, formats=[result]))
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["Configuration", "MissingSourceModel", "ModuleNotOptimized", "Profiling", "Runtime", "TensorType", "Deployer"],
+)
+def test_scripts_may_catch_what_nothing_raises(name: str) -> None:
+    kind = getattr(nav.exceptions, f"ModelNavigator{name}Error")
+    assert issubclass(kind, nav.exceptions.ModelNavigatorError)
+
+
 def test_a_runner_takes_and_returns_tensors(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     rows = torch.ones((2, 4))
@@ -161,6 +170,10 @@ def test_an_empty_package_has_errors_that_the_originals_scripts_catch(tmp_path: 
         nav.pytriton.PyTritonAdapter(package)
     with pytest.raises(nav.exceptions.ModelNavigatorEmptyPackageError):
         nav.triton.model_repository.add_model_from_package(tmp_path, "net", package)
+    with pytest.raises(nav.exceptions.ModelNavigatorEmptyPackageError):
+        nav.package.optimize(package, workspace=tmp_path / "work")
+    with pytest.raises(nav.exceptions.ModelNavigatorUserInputError, match="no samples"):
+        nav.package.optimize(package, workspace=tmp_path / "work", fail_on_empty=False)
     assert issubclass(nav.exceptions.ModelNavigatorEmptyPackageError, nav.exceptions.ModelNavigatorError)
 
 

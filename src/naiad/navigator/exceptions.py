@@ -3,11 +3,22 @@
 from naiad.convert.errors import ConvertError as ModelNavigatorError
 
 __all__ = [
+    "ModelNavigatorBackwardCompatibilityError",
+    "ModelNavigatorCommandNotExecutable",
+    "ModelNavigatorConfigurationError",
+    "ModelNavigatorConfigurationWarning",
+    "ModelNavigatorDeployerError",
     "ModelNavigatorEmptyPackageError",
     "ModelNavigatorError",
+    "ModelNavigatorMissingSourceModelError",
+    "ModelNavigatorModuleNotOptimizedError",
     "ModelNavigatorNotFoundError",
+    "ModelNavigatorProfilingError",
     "ModelNavigatorRuntimeAnalyzerError",
+    "ModelNavigatorRuntimeError",
+    "ModelNavigatorTensorTypeError",
     "ModelNavigatorUserInputError",
+    "ModelNavigatorWarning",
     "ModelNavigatorWrongParameterError",
 ]
 
@@ -30,3 +41,50 @@ class ModelNavigatorUserInputError(ModelNavigatorError):
 
 class ModelNavigatorWrongParameterError(ModelNavigatorUserInputError):
     """An argument has no such value."""
+
+
+# Nothing here raises those that follow: scripts name them in what they catch.
+
+
+class ModelNavigatorBackwardCompatibilityError(ModelNavigatorError):
+    """A package is of a release that cannot be read."""
+
+
+class ModelNavigatorCommandNotExecutable(ModelNavigatorError):  # noqa: N818  its name there
+    """A step cannot run here."""
+
+
+class ModelNavigatorConfigurationError(ModelNavigatorError):
+    """The settings of a conversion contradict each other."""
+
+
+class ModelNavigatorDeployerError(ModelNavigatorError):
+    """A model cannot be put into a repository."""
+
+
+class ModelNavigatorMissingSourceModelError(ModelNavigatorError):
+    """A package has no source model."""
+
+
+class ModelNavigatorModuleNotOptimizedError(ModelNavigatorError):
+    """A module has to be optimized first."""
+
+
+class ModelNavigatorProfilingError(ModelNavigatorError):
+    """A format could not be measured."""
+
+
+class ModelNavigatorRuntimeError(ModelNavigatorError):
+    """A format failed while it ran."""
+
+
+class ModelNavigatorTensorTypeError(ModelNavigatorError):
+    """A tensor is of another library than expected."""
+
+
+class ModelNavigatorWarning(ModelNavigatorError, Warning):  # noqa: N818  its name there
+    """Something that may be a mistake."""
+
+
+class ModelNavigatorConfigurationWarning(ModelNavigatorWarning):
+    """A setting without an effect."""

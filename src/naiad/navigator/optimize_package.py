@@ -12,7 +12,7 @@ from naiad.convert.run import Converter
 from naiad.convert.settings import ConvertSettings, Verification
 from naiad.navigator.configuration import DeviceKind, OptimizationProfile, our_formats
 from naiad.navigator.converted import Package
-from naiad.navigator.exceptions import ModelNavigatorUserInputError
+from naiad.navigator.exceptions import ModelNavigatorEmptyPackageError, ModelNavigatorUserInputError
 from naiad.navigator.optimize import verify_file
 
 
@@ -28,6 +28,7 @@ def optimize(
     verify_func: Callable[..., Any] | None = None,
     custom_configs: Sequence[Any] | None = None,
     defaults: bool = True,
+    fail_on_empty: bool = True,
 ) -> Package:
     """Make the formats of a package again that other formats are converted to, then verify and measure all.
 
@@ -37,10 +38,14 @@ def optimize(
         target_formats: None for those that the package was made for.
         target_device, runners, debug, custom_configs, defaults: have no effect.
         workspace: a folder for the new package, which is emptied.
+        fail_on_empty: whether a package without any format is an error, rather than measured again as it is.
 
     Raises:
+        ModelNavigatorEmptyPackageError: no format of the package was made, unless ``fail_on_empty`` is False.
         ModelNavigatorUserInputError: the package was saved without samples, or is in the workspace itself.
     """
+    if fail_on_empty and package.is_empty():
+        raise ModelNavigatorEmptyPackageError("no format of the package was made")
     before, work = package.conversion, Path(workspace or "navigator_workspace").resolve()
     if not any((Path(before.work) / "samples").glob("*.npz")):
         raise ModelNavigatorUserInputError("the package has no samples; save it with save_data=True")
