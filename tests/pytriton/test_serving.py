@@ -524,6 +524,35 @@ def test_serve_ends_with_stop_and_leaves_nothing_behind() -> None:
     assert set(threading.enumerate()) <= before
 
 
+def test_the_log_goes_to_the_file_of_the_configuration(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "server.log"
+    logger = logging.getLogger("naiad")
+    before = logger.level, logger.propagate, list(logger.handlers)
+    with caplog.at_level(logging.WARNING), Triton(config=replace(LOCAL, log_file=file, log_verbose=1)) as triton:
+        triton.bind("AddSub", add_sub, [numbers(), numbers()], [numbers("add"), numbers("sub")])
+        triton.bind("fails", fails, [numbers("x")], [numbers("y")])
+        with (
+            ModelClient(triton.http_url, "fails") as client,
+            pytest.raises(PyTritonClientInferenceServerError, match="kettle"),
+        ):
+            client.infer_sample(ONE)
+    assert (logger.level, logger.propagate, list(logger.handlers)) == before
+    lines = file.read_text()
+    assert "successfully loaded 'AddSub'" in lines
+    assert "the kettle is empty" in lines
+    # The program's own handlers get what they got without the file.
+    assert any("failed for model 'fails'" in record.getMessage() for record in caplog.records)
+    assert not [record for record in caplog.records if record.levelno < logging.WARNING]
+
+
+def test_a_log_file_that_cannot_be_written_ends_the_start(tmp_path: Path) -> None:
+    handlers = list(logging.getLogger("naiad").handlers)
+    triton = Triton(config=replace(LOCAL, log_file=tmp_path / "absent" / "server.log"))
+    with pytest.raises(OptionError, match="--log-file"):
+        triton.run()
+    assert logging.getLogger("naiad").handlers == handlers
+
+
 def test_inside_a_running_loop() -> None:
     async def main() -> Any:
         with Triton(config=LOCAL) as triton:

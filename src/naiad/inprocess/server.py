@@ -16,6 +16,7 @@ from naiad.binding.tensor_types import TensorType
 from naiad.errors import InvalidArgumentError, UnavailableError
 from naiad.inprocess.bound_model import BindableModel, FunctionModel, backend_of_bound
 from naiad.inprocess.engine_thread import EngineThread
+from naiad.inprocess.file_log import FileLog
 from naiad.inprocess.model import Model
 from naiad.inprocess.options import read_options
 from naiad.inprocess.stop_signals import stop_signals
@@ -51,6 +52,7 @@ class Server:
         self._bound: dict[str, BindableModel] = {}
         self._engine: EngineThread | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._file_log: FileLog | None = None
         self._stopped = threading.Event()
         # Before anything starts: a misspelled option should fail here.
         read_options(options, ["."], {}, opens_all=False)
@@ -99,6 +101,8 @@ class Server:
     def start(self, wait_until_ready: bool = True) -> Self:
         """Start to serve, in a thread, and open the ports that were named.
 
+        The log goes to the program's handlers of ``logging``, and to the file of the option ``log_file``.
+
         Args:
             wait_until_ready: return when the models are loaded, rather than while they are.
 
@@ -106,7 +110,16 @@ class Server:
             OptionError: an option is wrong, or a port or a repository cannot be used.
             ModelLoadError: a model cannot be loaded.
         """
-        self._start(wait_until_ready, opens_all=False, log=ServerLog(LogSettings()))
+        if self._engine is not None or not read_options(self._options, ["."], os.environ, opens_all=False).log_file:
+            self._start(wait_until_ready, opens_all=False, log=ServerLog(LogSettings()))
+            return self
+        log = self._log()
+        self._file_log = FileLog(log)
+        try:
+            self._start(wait_until_ready, opens_all=False, log=log)
+        except BaseException:
+            self._close_file_log()
+            raise
         return self
 
     def stop(self) -> None:
@@ -122,6 +135,7 @@ class Server:
             finally:
                 if folder is not None:
                     folder.cleanup()
+                self._close_file_log()
         self._stopped.set()
 
     def serve(self) -> None:
@@ -172,6 +186,11 @@ class Server:
             names = [named] if isinstance(named, str) else list(named)
             given["load_model"] = names if "*" in names else [*names, *self._bound]
         return given
+
+    def _close_file_log(self) -> None:
+        log, self._file_log = self._file_log, None
+        if log is not None:
+            log.close()
 
     def _log(self) -> ServerLog:
         options = read_options(self._options, ["."], os.environ, opens_all=True)
