@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
@@ -465,6 +466,26 @@ def test_protected_endpoints_need_the_token(triton: Triton, url: str) -> None:
     with ModelClient(url, "AddSub") as client, pytest.raises(PyTritonClientInferenceServerError):
         client.unload_model()
     assert triton.get_access_token() == "open"
+
+
+def test_a_rule_of_the_program_stands_beside_the_token() -> None:
+    config = replace(LOCAL, http_restricted_api="trace,statistics:key=own", grpc_restricted_protocol="trace:key=own")
+    with Triton(config=config, security_config=TritonSecurityConfig(access_token="open")) as triton:
+
+        def status(path: str, headers: dict[str, str]) -> int:
+            request = urllib.request.Request(f"http://{triton.http_url}/v2/{path}", headers=headers)
+            try:
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    return int(answer.status)
+            except urllib.error.HTTPError as error:
+                return error.code
+
+        for path, right, wrong in (
+            ("models/stats", {"key": "own"}, {"triton-access-token": "open"}),
+            ("trace/setting", {"key": "own"}, {"triton-access-token": "open"}),
+            ("logging", {"triton-access-token": "open"}, {"key": "own"}),
+        ):
+            assert (status(path, right), status(path, wrong)) == (200, 403)
 
 
 def test_waits_send_the_token_of_protected_endpoints() -> None:

@@ -279,8 +279,7 @@ class Triton(TritonBase):
         for allow in ("allow_sagemaker", "allow_vertex_ai"):
             given.setdefault(allow, False)
         repository = given.pop("model_repository", ())
-        for name, rules in self._security_config.options().items():
-            given[name] = [*([given[name]] if name in given else []), *rules]
+        given |= self._security_config.options(given)
         given |= {"model_control_mode": "explicit", "load_model": ["*"]}
         return Server(repository, **given)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from naiad.pytriton.constants import TRITON_ACCESS_HEADER
 from naiad.pytriton.exceptions import PyTritonValidationError
@@ -56,9 +57,18 @@ class TritonSecurityConfig:
         if self.access_token is None and self.restricted_endpoints:
             self.access_token = secrets.token_urlsafe(32)
 
-    def options(self) -> dict[str, Any]:
-        """The server's options for it."""
-        if not (self.access_token and self.restricted_endpoints):
-            return {}
-        rule = f"{','.join(self.restricted_endpoints)}:{TRITON_ACCESS_HEADER}={self.access_token}"
-        return {"http_restricted_api": [rule], "grpc_restricted_protocol": [rule]}
+    def options(self, own: Mapping[str, str]) -> dict[str, list[str]]:
+        """The server's options for it.
+
+        Args:
+            own: rules of the program by option, ``<endpoints>:<header>=<value>``. Their endpoints have no second rule.
+        """
+        names = ("http_restricted_api", "grpc_restricted_protocol")
+        return {name: rules for name in names if (rules := self._rules(own.get(name, "")))}
+
+    def _rules(self, own: str) -> list[str]:
+        rules, taken = [own] if own else [], own.partition(":")[0].split(",")
+        left = [endpoint for endpoint in self.restricted_endpoints or () if endpoint not in taken]
+        if self.access_token and left:
+            rules.append(f"{','.join(left)}:{TRITON_ACCESS_HEADER}={self.access_token}")
+        return rules
