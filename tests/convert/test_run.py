@@ -114,6 +114,37 @@ def test_a_network_becomes_onnx_and_openvino(tmp_path: Path) -> None:
     assert "HINT_BF16" in measured.read_text(encoding="utf-8")
 
 
+SPARE = """
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, spare, x):
+        return x + 1
+
+net = Net()
+
+def data():
+    for rows in (2, 3):
+        yield {"spare": torch.ones(rows, 1, dtype=torch.int64), "x": torch.ones(rows, 2)}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_onnx_has_the_inputs_that_nothing_reads(tmp_path: Path) -> None:
+    for package in ("torch", "onnx", "onnxruntime"):
+        pytest.importorskip(package)
+    program = write_program(tmp_path, SPARE)
+    words = ("--formats=onnx-trace", f"--repository={tmp_path / 'models'}")
+    code, conversion = converted(tmp_path, f"{program}:net", f"--data={program}:data", *words)
+    assert code == 0
+    assert [(result.target, result.state) for result in conversion.formats] == [("onnx-trace", "ok")]
+    with naiad.Server(model_repository=str(tmp_path / "models")) as server:
+        inputs = {"spare": np.ones((1, 1), np.int64), "x": np.ones((1, 2), np.float32)}
+        (response,) = server.model("net").infer(inputs=inputs)
+        assert response.outputs["output__0"].numpy().tolist() == [[2, 2]]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "text"),

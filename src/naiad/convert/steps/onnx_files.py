@@ -11,6 +11,8 @@ import warnings
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from naiad.convert.errors import StepError
 from naiad.convert.signature import SourceSignature
 from naiad.convert.source import SourceKind, load_source
@@ -70,7 +72,9 @@ def from_torch_traced(model: str, samples: str, signature: dict[str, Any], file:
     import onnx  # noqa: F401  # named when it is missing
 
     known = SourceSignature.from_json(signature)
-    return finished(file, known, is_large=_traced(torch_program(model), samples, known, file, opset))
+    found = finished(file, known, is_large=_traced(torch_program(model), samples, known, file, opset))
+    _restore_inputs(file, known)
+    return found
 
 
 def _traced(program: Any, samples: str, known: SourceSignature, file: str, opset: int) -> bool:
@@ -94,6 +98,27 @@ def _traced(program: Any, samples: str, known: SourceSignature, file: str, opset
             do_constant_folding=True,
         )
     return is_large
+
+
+def _restore_inputs(file: str, signature: SourceSignature) -> None:
+    """Add the inputs that nothing reads, which this exporter drops: callers send them all the same."""
+    import onnx
+
+    model = onnx.load(file, load_external_data=False)
+    graph, axes = model.graph, dynamic_axes(signature)
+    found = {one.name: one for one in graph.input}
+    if all(tensor.name in found for tensor in signature.inputs):
+        return
+    for tensor in signature.inputs:
+        if tensor.name not in found:
+            names = axes.get(tensor.name, {})
+            shape = [names.get(axis, size) for axis, size in enumerate(tensor.shape)]
+            kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
+            found[tensor.name] = onnx.helper.make_tensor_value_info(tensor.name, kind, shape)
+    inputs = [found[tensor.name] for tensor in signature.inputs]
+    del graph.input[:]
+    graph.input.extend(inputs)
+    onnx.save(model, file)
 
 
 def from_saved_model(parent: str, signature: dict[str, Any], file: str, opset: int, names: dict[str, Any]) -> Any:
