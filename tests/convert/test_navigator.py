@@ -158,6 +158,8 @@ def test_an_adapter_has_what_triton_bind_takes(tmp_path: Path) -> None:
     assert adapter.inputs == [Tensor((4,), np.float32, "x")]
     assert adapter.outputs == [Tensor((4,), np.float32, "y")]
     assert (adapter.config.batching, adapter.config.max_batch_size) == (True, 8)
+    assert adapter.config.batcher == nav.pytriton.DynamicBatcher(max_queue_delay_microseconds=0)
+    assert nav.pytriton.QueuePolicy().timeout_action is nav.pytriton.TimeoutAction.REJECT
     with adapter.runner as runner:
         assert runner.infer({"x": np.ones((1, 4), np.float32)})["y"].tolist() == [[2, 2, 2, 2]]
 

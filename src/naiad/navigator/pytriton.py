@@ -12,9 +12,9 @@ from naiad.navigator.configuration import TensorType
 from naiad.navigator.converted import Package, PackageRunner
 from naiad.navigator.exceptions import ModelNavigatorRuntimeAnalyzerError
 from naiad.navigator.strategies import RuntimeSearchStrategy
-from naiad.pytriton.model_config import ModelConfig, Tensor
+from naiad.pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy, Tensor, TimeoutAction
 
-__all__ = ["ModelConfig", "PyTritonAdapter", "Tensor"]
+__all__ = ["DynamicBatcher", "ModelConfig", "PyTritonAdapter", "QueuePolicy", "Tensor", "TimeoutAction"]
 
 
 class PyTritonAdapter:
