@@ -566,6 +566,26 @@ def test_the_log_goes_to_the_file_of_the_configuration(tmp_path: Path, caplog: p
     assert not [record for record in caplog.records if record.levelno < logging.WARNING]
 
 
+def test_servers_with_log_files_stand_beside_each_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("naiad")
+    before = logger.level, logger.propagate, list(logger.handlers)
+    with caplog.at_level(logging.WARNING):
+        first, second = (Triton(config=replace(LOCAL, log_file=tmp_path / name)) for name in ("first", "second"))
+        first.run()
+        second.run()
+        first.stop()
+        second.bind("fails", fails, [numbers("x")], [numbers("y")])
+        with (
+            ModelClient(second.http_url, "fails") as client,
+            pytest.raises(PyTritonClientInferenceServerError, match="kettle"),
+        ):
+            client.infer_sample(ONE)
+        second.stop()
+    assert (logger.level, logger.propagate, list(logger.handlers)) == before
+    assert "the kettle is empty" in (tmp_path / "second").read_text()
+    assert len([record for record in caplog.records if "failed for model 'fails'" in record.getMessage()]) == 1
+
+
 def test_a_log_file_that_cannot_be_written_ends_the_start(tmp_path: Path) -> None:
     handlers = list(logging.getLogger("naiad").handlers)
     triton = Triton(config=replace(LOCAL, log_file=tmp_path / "absent" / "server.log"))
