@@ -340,6 +340,19 @@ def test_a_warm_up_that_fails_is_a_warning(tmp_path: Path, caplog: pytest.LogCap
     assert "lost.npy" in told[1]
 
 
+@pytest.mark.slow
+def test_a_warm_up_that_fails_in_a_process_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    def cold(requests: list[Request]) -> list[Outputs]:
+        raise ValueError("cold")
+
+    warmup = ModelWarmup("zeros", 1, {"x": WarmupInput(np.float32, (1,), zero_data=True)}, 1)
+    with caplog.at_level(logging.WARNING), Triton(config=LOCAL) as triton:
+        config = ModelConfig(model_warmup=[warmup])
+        triton.bind("cold", cold, [numbers("x")], [numbers("y")], config=config, workers="process")
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert any("a warm-up request of model 'cold' failed: ValueError: cold" in text for text in warnings)
+
+
 def test_a_warm_up_may_lack_inputs_and_outputs(caplog: pytest.LogCaptureFixture) -> None:
     def echoes(requests: list[Request]) -> list[Outputs]:
         return [{f"{name}_back": array for name, array in request.items()} for request in requests]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
@@ -12,6 +13,8 @@ from naiad.config.spec import InstanceGroupSpec, ModelSpec
 from naiad.pytriton.decorators.context import TritonContext
 from naiad.pytriton.exceptions import PyTritonUnrecoverableError
 from naiad.pytriton.serving.infer_call import InferCall, InferFunction
+
+logger = logging.getLogger("naiad")
 
 Failed = Callable[[str], object]
 """Called with the text of an error after which a function cannot run again, in the function's thread."""
@@ -51,7 +54,7 @@ class InferBackend(RequestListBackend):
             # This thread's own loop begins later.
             loop = asyncio.new_event_loop()
             try:
-                loop.run_until_complete(call.warm_up(given.warmups))
+                loop.run_until_complete(call.warm_up(given.warmups, logger.warning))
             finally:
                 loop.close()
         return _InferInstance(call, given, self._deadline_s, self._failed)

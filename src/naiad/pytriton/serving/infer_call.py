@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +21,6 @@ from naiad.pytriton.proxy.types import ParameterValue, Request
 from naiad.pytriton.serving.results import ResultReader
 
 Array = np.ndarray[Any, Any]
-
-logger = logging.getLogger("naiad")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +77,19 @@ class InferCall:
         if found is not None:
             yield found
 
-    async def warm_up(self, warmups: Sequence[ModelWarmup]) -> None:
-        """Run the warm-up requests. One that fails is a warning in the log: the model serves all the same."""
+    async def warm_up(self, warmups: Sequence[ModelWarmup], warn: Callable[[str], object]) -> None:
+        """Run the warm-up requests. One that fails is a warning in the log: the model serves all the same.
+
+        Args:
+            warn: writes a warning into the server's log.
+        """
         try:
             for inputs in warmup_inputs(warmups, self._config.batching):
-                await self._warm_up_once(inputs)
+                await self._warm_up_once(inputs, warn)
         except (PyTritonBadParameterError, OSError, ValueError) as error:
-            self._warn(error)
+            warn(self._warning(error))
 
-    async def _warm_up_once(self, inputs: Mapping[str, Array]) -> None:
+    async def _warm_up_once(self, inputs: Mapping[str, Array], warn: Callable[[str], object]) -> None:
         # No output is asked for, as a warm-up may have some of the inputs alone.
         requests = [self.request(inputs, {}, ())]
         try:
@@ -96,11 +97,11 @@ class InferCall:
                 async for _ in responses:
                     pass
         except Exception as error:
-            self._warn(error)
+            warn(self._warning(error))
 
-    def _warn(self, error: Exception) -> None:
+    def _warning(self, error: Exception) -> str:
         name = self._config.model_name
-        logger.warning("a warm-up request of model '%s' failed: %s: %s", name, type(error).__name__, error)
+        return f"a warm-up request of model '{name}' failed: {type(error).__name__}: {error}"
 
 
 async def _each(result: Any) -> AsyncGenerator[Any, None]:

@@ -32,7 +32,7 @@ class InferModel:
         self._decoupled = given.config.decoupled
         self._call = InferCall(given, TritonContext())
         self._loop = asyncio.new_event_loop()
-        self._loop.run_until_complete(self._call.warm_up(given.warmups))
+        self._loop.run_until_complete(self._call.warm_up(given.warmups, self._api.Logger.log_warn))
 
     def finalize(self) -> None:
         """Release the loop."""
