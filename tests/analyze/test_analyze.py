@@ -143,6 +143,39 @@ def test_an_ensemble_and_models_beside_each_other(server: RunningServer, tmp_pat
 
 
 @pytest.mark.slow
+def test_an_ensemble_has_a_name_for_each_combination_of_its_steps(
+    models: Path, server: RunningServer, tmp_path: Path
+) -> None:
+    steps = {"alone": {"model_config_parameters": {"instance_group": [{"count": [1, 2], "kind": "KIND_CPU"}]}}}
+    written = tmp_path / "written"
+    settings = remote(
+        server,
+        concurrency=2,
+        num_configs_per_model=2,
+        model_repository=str(models),
+        output_model_repository_path=str(written),
+        ensemble_composing_models=steps,
+        profile_models={"both": {"perf_analyzer_flags": {"shape": "IN:1"}}},
+    )
+    code, _, errors = run(tmp_path, **settings)
+    assert code == 0, errors
+    (found,) = report(tmp_path)["profiles"]
+    names = {row["names"][0]: row["names"][1] for row in found["rows"]}
+    assert names == {
+        "both_config_default": "alone_config_default",
+        "both_config_0": "alone_config_0",
+        "both_config_1": "alone_config_1",
+    }
+    assert "both_config_0 (alone_config_0), batch size 1" in errors
+    code, _, errors = run(tmp_path, "-n", "both_config_1,both_config_0+alone_config_0", command="report")
+    assert code == 0, errors
+    assert (tmp_path / "reports/detailed/both_config_1/report.html").is_file()
+    best = found["ranking"][0].partition(" ")[0]
+    with serving(tmp_path / "log", "--model-repository", written) as running:
+        assert running.get(f"/v2/models/{best}/ready").status == 200
+
+
+@pytest.mark.slow
 def test_models_in_this_process(models: Path, tmp_path: Path) -> None:
     listed = {"run_config_search_disable": True, "profile_models": {"sleeps": LISTED}, "model_repository": str(models)}
     code, _, errors = run(tmp_path, **{**QUICK, "triton_launch_mode": "c_api", **listed})

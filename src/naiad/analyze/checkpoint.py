@@ -15,6 +15,7 @@ import orjson
 from naiad.analyze.errors import AnalyzeError
 from naiad.analyze.files import write_whole
 from naiad.analyze.measurement import Measurement, from_plain, to_plain
+from naiad.analyze.trial import AnalysisTrial
 
 SCHEMA: Final = "naiad-analyze-checkpoint"
 VERSION: Final = 1
@@ -47,6 +48,20 @@ class Checkpoint:
                 number = sum(1 for other in self.names if other.startswith(f"{model} ") and not other.endswith(" {}"))
                 self.names[key] = f"{model}_config_{number}"
         return self.names[key]
+
+    def names_of(self, trial: AnalysisTrial) -> list[str]:
+        """The names of a trial's configurations, those of the models under load first.
+
+        An ensemble has another one for each combination of its steps' configurations, as in the reference.
+        """
+        composing = [self.name(variant.model, variant.changes_json) for variant in trial.composing]
+        loaded = []
+        for variant in trial.variants:
+            key = variant.changes_json
+            if "ensemble_scheduling" in self.configs.get(variant.model, {}) and not trial.is_default:
+                key += f" {','.join(composing)}"
+            loaded.append(self.name(variant.model, key))
+        return loaded + composing
 
 
 class MeasurementPool:

@@ -121,8 +121,14 @@ class Analysis:
 
     def names(self, trial: AnalysisTrial) -> list[str]:
         """The names of a trial's configurations, those of the models under load first."""
-        return [self.checkpoint.name(variant.model, variant.changes_json) for variant in trial.setup]
+        return self.checkpoint.names_of(trial)
 
     def name(self, trial: AnalysisTrial) -> str:
-        """The names of the models under load, as one."""
-        return ", ".join(self.names(trial)[: len(trial.variants)])
+        """The names of a trial's configurations as one: ``bls_config_2 (add_config_1)``."""
+        names = self.names(trial)
+        loaded, composing = names[: len(trial.variants)], names[len(trial.variants) :]
+        return ", ".join(loaded) + (f" ({', '.join(composing)})" if composing else "")
+
+    def folder(self, trial: AnalysisTrial) -> str:
+        """The name of the folder for a page about a trial's configurations."""
+        return "+".join(self.names(trial)[: len(trial.variants)])

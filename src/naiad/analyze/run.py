@@ -183,8 +183,7 @@ class AnalyzeRun:
         if self._stop.is_wanted:
             raise AnalysisStoppedError
         trial = request.trial
-        for variant in trial.setup:
-            self.analysis.checkpoint.name(variant.model, variant.changes_json)
+        name = self.analysis.name(trial)
         found = self._pool.take(trial.key, self._options.window_ms * request.scale)
         if found is not None:
             profile.reused += 1
@@ -197,7 +196,7 @@ class AnalyzeRun:
             self._save()
         profile.repeats.setdefault(trial, []).append(found)
         left_s = self._time_left.estimate(request.left + later())
-        self._progress.measured(self.analysis.name(trial), found, request, left_s)
+        self._progress.measured(name, found, request, left_s)
         return found
 
     def _measured(self, source: MeasurementSource, trial: AnalysisTrial, scale: int) -> Measurement:

@@ -42,8 +42,7 @@ def write_detail(
         OSError: it cannot be written.
     """
     rows = profile.loads_of(setup)
-    name = analysis.name(rows[0].trial)
-    file = export / "reports" / "detailed" / name.replace(", ", "+") / "report.html"
+    file = export / "reports" / "detailed" / analysis.folder(rows[0].trial) / "report.html"
     write_whole(file, detail_page(analysis, profile, setup, plots))
     return file
 
@@ -102,8 +101,9 @@ def _named(checkpoint: Checkpoint, name: str, settings: AnalyzeSettings) -> tupl
     setups: set[tuple[Variant, ...]] = set()
     loads: set[ModelLoad] = set()
     for _, measured in checkpoint.measurements:
-        names = [checkpoint.name(v.model, v.changes_json) for v in measured.trial.variants]
-        if name not in (*names, "+".join(names)) or measured.error:
+        names = checkpoint.names_of(measured.trial)
+        loaded = names[: len(measured.trial.variants)]
+        if name not in (*loaded, "+".join(loaded), "+".join(names)) or measured.error:
             continue
         loads.update(measured.trial.loads)
         if _is_chosen(measured, settings):

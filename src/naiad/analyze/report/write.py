@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from naiad.analyze.errors import AnalyzeError, TrialError
 from naiad.analyze.files import write_whole
@@ -68,20 +69,30 @@ def _write_models(analysis: Analysis, settings: AnalyzeSettings) -> list[Path]:
     files = []
     for profile in analysis.profiles:
         for row in profile.ranked()[: settings["num_configs_per_model"]]:
-            for name, variant, config in zip(
-                analysis.names(row.trial), row.trial.setup, configs_of(analysis, row), strict=True
-            ):
+            names = analysis.names(row.trial)
+            new_names = {v.model: name for v, name in zip(row.trial.setup, names, strict=True)}
+            for name, variant, config in zip(names, row.trial.setup, configs_of(analysis, row), strict=True):
                 made = folder / name
                 made.mkdir(parents=True, exist_ok=True)
                 try:
-                    write_whole(made / "config.pbtxt", pbtxt_of({**config, "name": name}))
+                    write_whole(made / "config.pbtxt", pbtxt_of(_renamed(config, name, new_names)))
                 except TrialError as error:
                     analysis.failures.append(f"{name}: {error}")
                     continue
                 if settings["model_repository"] is not None:
                     _link_versions(settings.repository / variant.model, made)
                 files.append(made / "config.pbtxt")
-    return files
+    return list(dict.fromkeys(files))
+
+
+def _renamed(config: Mapping[str, Any], name: str, names: Mapping[str, str]) -> dict[str, Any]:
+    """A configuration under a new name, whose steps call models under theirs."""
+    made = {**config, "name": name}
+    if "ensemble_scheduling" in config:
+        scheduling = config["ensemble_scheduling"]
+        steps = [{**s, "model_name": names.get(s["model_name"], s["model_name"])} for s in scheduling.get("step", [])]
+        made["ensemble_scheduling"] = {**scheduling, "step": steps}
+    return made
 
 
 def _link_versions(source: Path, made: Path) -> None:
