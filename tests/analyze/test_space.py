@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
+from typing import Any
 
+import pytest
+import yaml
+
+from naiad.analyze.errors import TrialError
+from naiad.analyze.settings.read import parse_analyze
+from naiad.analyze.space.build import build_space
 from naiad.analyze.space.knobs import Knob, Subject
 from naiad.analyze.space.space import Dimension, LoadLimits, Space
 
@@ -32,3 +39,23 @@ def test_requests_have_no_more_rows_than_a_model_takes() -> None:
     space = Space((model,), dimensions, (LoadLimits(),))
     assert list(space.points()) == [(0, 0), (1, 0), (2, 0), (2, 1)]
     assert space.size == 6
+
+
+def listed_space(folder: Path, sizes: list[int], configuration: dict[str, Any]) -> Space:
+    """The space of a model of at most 64 rows with listed batch sizes and configurations."""
+    file = folder / "config.yaml"
+    section = {"parameters": {"batch_sizes": sizes, "concurrency": 2}, "model_config_parameters": configuration}
+    file.write_text(yaml.safe_dump({"model_repository": str(folder), "profile_models": {"step": section}}))
+    settings = parse_analyze(["profile", "-f", str(file)])
+    return build_space(settings, [Subject("step", {"step": STEP})], settings.models)
+
+
+def test_batch_sizes_that_only_a_listed_configuration_takes_are_measured(tmp_path: Path) -> None:
+    space = listed_space(tmp_path, [32, 100, 500], {"max_batch_size": [64, 128]})
+    found = [(trial.variants[0].changes, trial.loads[0].batch_size) for trial in map(space.trial, space.points())]
+    assert found == [({"max_batch_size": 64}, 32), ({"max_batch_size": 128}, 32), ({"max_batch_size": 128}, 100)]
+
+
+def test_batch_sizes_that_no_configuration_takes_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(TrialError, match="batch_sizes: found 65, 100, expected at most 64, which is what the model"):
+        listed_space(tmp_path, [65, 100], {"instance_group": [{"count": [1, 2]}]})

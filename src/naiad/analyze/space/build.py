@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from naiad.analyze.errors import TrialError
 from naiad.analyze.settings.settings import AnalyzeSettings, ModelSettings
 from naiad.analyze.space.knobs import Knob, Subject
 from naiad.analyze.space.space import Dimension, LoadLimits, Space
@@ -26,6 +27,9 @@ def build_space(settings: AnalyzeSettings, subjects: Sequence[Subject], sections
 
     Args:
         sections: what the file says of each subject.
+
+    Raises:
+        TrialError: a model takes none of the batch sizes that are listed.
     """
     dimensions: list[Dimension] = []
     limits = []
@@ -89,14 +93,24 @@ def _is_python(config: Mapping[str, Any]) -> bool:
     return config.get("backend") == "python"
 
 
+def _sizes_that_fit(subject: Subject, model: ModelSettings, sizes: Sequence[int]) -> Sequence[int]:
+    """The batch sizes that one of the listed configurations takes, or that of the repository."""
+    listed = [subject.config, *model.configurations]
+    most = max(1, *(int(config.get("max_batch_size") or 0) for config in listed))
+    found = [size for size in sizes if size <= most]
+    if not found:
+        given = ", ".join(map(str, sizes))
+        raise TrialError(f"batch_sizes: found {given}, expected at most {most}, which is what the model takes")
+    return found
+
+
 def _of_load(settings: AnalyzeSettings, subject: Subject, model: ModelSettings) -> Iterator[tuple[Knob, Sequence[Any]]]:
     sizes: Sequence[int] = model.batch_sizes
     if settings.mode == "offline" and sizes == (1,) and int(subject.config.get("max_batch_size", 0)) > 1:
         sizes = powers_of_two(1, settings["run_config_search_max_model_batch_size"])
-    top = int(subject.config.get("max_batch_size", 0))
     fixed = settings["run_config_search_disable"] or bool(model.configurations)
     if fixed or not subject.can_batch:
-        sizes = [size for size in sizes if size <= max(top, 1)] or [1]
+        sizes = _sizes_that_fit(subject, model, sizes)
     if len(sizes) > 1 or sizes[0] != model.batch_sizes[0]:
         yield Knob.BATCH_SIZE, sizes
     if settings["recorded_traffic"] is not None:
