@@ -21,6 +21,7 @@ import pytest
 import naiad
 from naiad import api
 from naiad.errors import InvalidArgumentError, ModelLoadError, NotFoundError, OptionError, UnavailableError
+from naiad.inprocess.options import read_options
 from naiad.testing import wait_until, write_model
 
 pytest_plugins = ["naiad.testing.fixtures"]
@@ -226,6 +227,31 @@ def test_options(repository: Path, tmp_path: Path) -> None:
         assert server.model("echo").ready()
         with pytest.raises(InvalidArgumentError, match="runs already"):
             server.start()
+
+
+def test_options_have_the_names_of_the_references_package(repository: Path) -> None:
+    with api.Server(
+        repository,
+        server_id="other",
+        model_control_mode=api.ModelControlMode.EXPLICIT,
+        strict_model_config=False,
+        metrics=True,
+        pinned_memory_pool_size=1 << 20,
+        cuda_memory_pool_sizes={0: 1 << 20},
+        host_policies={"first": {"cpu-cores": "0"}},
+        metrics_configuration={"": {"summary_latencies": "true"}},
+    ) as server:
+        assert server.metadata()["name"] == "other"
+        list(server.load("echo").infer(inputs={"x": X}))
+        assert "nv_inference_request_summary_us" in server.metrics()
+        assert not server.metrics_url
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_a_flag_overrides_its_variable(value: bool) -> None:
+    variables = {"NAIAD_DISABLE_AUTO_COMPLETE_CONFIG": str(not value).lower()}
+    options = read_options({"strict_model_config": value}, ["."], variables, opens_all=False)
+    assert options.disable_auto_complete_config is value
 
 
 def test_a_server_starts_again(repository: Path) -> None:

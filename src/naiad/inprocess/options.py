@@ -23,6 +23,10 @@ OTHER_NAMES: Final = {
     "gpu_metrics": "allow_gpu_metrics",
     "metrics_interval": "metrics_interval_ms",
     "backend_configuration": "backend_config",
+    "metrics_configuration": "metrics_config",
+    "host_policies": "host_policy",
+    "pinned_memory_pool_size": "pinned_memory_pool_byte_size",
+    "cuda_memory_pool_sizes": "cuda_memory_pool_byte_size",
 }
 """The options of the reference's Python package that have another name on the command line."""
 
@@ -35,7 +39,7 @@ PORTS: Final = {
 }
 """The options that name a port, each with the one that opens it."""
 
-_FIELDS: Final = frozenset(option.field for option in OPTIONS)
+_BY_FIELD: Final = {option.field: option for option in OPTIONS}
 
 
 def read_options(
@@ -52,18 +56,26 @@ def read_options(
     Raises:
         OptionError: an option is unknown, or its value is wrong.
     """
-    named = {OTHER_NAMES.get(name, name): value for name, value in given.items() if value is not None}
+    # The reference's package collects metrics without a port, so that this one says nothing new.
+    given = {name: value for name, value in given.items() if value is not None and (name, value) != ("metrics", True)}
+    named = {OTHER_NAMES.get(name, name): value for name, value in given.items()}
     for name in named:
-        if name not in _FIELDS:
-            close = nearest(name, [*_FIELDS, *OTHER_NAMES])
+        if name not in _BY_FIELD:
+            close = nearest(name, [*_BY_FIELD, *OTHER_NAMES])
             hint = f": did you mean {close}?" if close else ": docs/options.md lists them, with _ in place of -"
             raise OptionError(f"Server has no option {name}{hint}")
     if not opens_all:
         named = {allow: port in named for port, allow in PORTS.items()} | named
     words = [f"--model-repository={place}" for place in repositories]
+    variables = dict(environ)
     for name, value in named.items():
-        words += [f"--{name.replace('_', '-')}={text}" for text in _texts(value)]
-    return parse(words, environ)
+        option = _BY_FIELD[name]
+        if option.kind.is_flag:
+            # On the command line a flag stands without a value, so that it cannot be false there.
+            variables[option.variable] = ",".join(_texts(value))
+        else:
+            words += [f"{option.flag}={text}" for text in _texts(value)]
+    return parse(words, variables)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -74,8 +86,11 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(value.value)
     elif isinstance(value, Mapping):
         for group, settings in value.items():
+            if not isinstance(settings, Mapping):
+                yield f"{group}:{settings}"
+                continue
             for key, setting in settings.items():
-                yield f"{group},{key}={setting}"
+                yield f"{group},{key}={setting}" if group else f"{key}={setting}"
     elif isinstance(value, list | tuple | set | frozenset):
         for one in value:
             yield from _texts(one)

@@ -42,7 +42,7 @@ from naiad.server.reload import reload_grpc_tls, reload_http_tls, reloaded_paths
 from naiad.shared_memory.registry import RegionRegistry
 from naiad.telemetry.logs.server_log import LogSettings, ServerLog
 from naiad.telemetry.metrics.host import usable_memory_bytes
-from naiad.telemetry.metrics.latencies import DEFAULT_QUANTILES, NO_DISTRIBUTIONS, LatencySettings
+from naiad.telemetry.metrics.latencies import DEFAULT_QUANTILES, LatencySettings
 from naiad.telemetry.slow.recorder import SlowRequests
 from naiad.telemetry.tracing.settings_store import Tracing
 
@@ -357,9 +357,7 @@ def _slow(options: ServerOptions) -> SlowRequests | None:
 
 
 def _latencies(options: ServerOptions) -> LatencySettings:
-    """The distributions that the metrics page shows; without the page none is kept."""
-    if not options.allow_metrics:
-        return NO_DISTRIBUTIONS
+    """The distributions that the metrics page shows; a program reads that page also where it has no port."""
     quantiles = options.metrics_setting(QUANTILES, False)
     shares = DEFAULT_QUANTILES if isinstance(quantiles, bool) else tuple(share for share, _ in quantiles)
     return LatencySettings(
