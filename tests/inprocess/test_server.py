@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,10 @@ input [ {{ name: "x" data_type: {type} dims: [ -1 ] }} ]
 output [ {{ name: "y" data_type: {type} dims: [ -1 ] }} ]
 """
 X = np.arange(16, dtype=np.float32)
+
+
+def torch_tensor() -> object:
+    return pytest.importorskip("torch").arange(16.0)
 
 
 @pytest.fixture(scope="module")
@@ -94,12 +98,55 @@ def test_the_arrays_of_the_caller_stay_writeable_and_unchanged(server: api.Serve
         ({"inputs": {"x": ["a"]}}, InvalidArgumentError, "input 'x': could not convert string to float"),
         ({"inputs": {"x": X}, "outputs": ["z"]}, InvalidArgumentError, "unexpected inference output 'z'"),
         ({"inputs": {"x": X}, "timeout": -1}, InvalidArgumentError, "timeout is -1, expected a whole number"),
+        ({"inputs": {"x": X}, "output_memory_type": "gpu"}, InvalidArgumentError, "output_memory_type is 'gpu'"),
     ],
 )
 def test_wrong_requests(server: api.Server, arguments: dict[str, object], error: type[Exception], text: str) -> None:
     with pytest.raises(error) as found:
         list(server.model("echo").infer(**arguments))  # type: ignore[arg-type]
     assert text in str(found.value)
+
+
+@pytest.mark.parametrize("value", [X, torch_tensor], ids=["numpy", "torch"])
+def test_tensors_of_other_libraries_are_tensors(server: api.Server, value: object) -> None:
+    tensor = api.Tensor.from_dlpack(value() if callable(value) else value)
+    assert tensor.data_type is api.DataType.FP32
+    assert tensor.to_host() is tensor
+    (response,) = server.model("echo").infer(inputs={"x": tensor}, output_memory_type="cpu")
+    assert response.outputs["y"].data_type == api.DataType.FP32
+    assert response.outputs["y"].numpy().tolist() == X.tolist()
+
+
+def test_strings_are_tensors(server: api.Server) -> None:
+    for tensor in (
+        api.Tensor.from_string_array(["a", "é"]),
+        api.Tensor.from_bytes_array(np.array([b"a", "é"], object)),
+    ):
+        (response,) = server.model("text").infer(inputs={"x": tensor})
+        assert response.outputs["y"].to_string_array().tolist() == ["a", "é"]
+        assert tensor.data_type is api.DataType.BYTES
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: api.Tensor.from_string_array([1, 2]), "found an array of int64, expected elements of str or bytes"),
+        (lambda: api.Tensor.from_bytes_array([None]), "an element is NoneType, expected str or bytes"),
+        (lambda: api.Tensor.from_dlpack(7), "found int, expected a tensor on the CPU"),
+        (lambda: api.Tensor.from_dlpack(X.astype(np.complex64)), "complex64, which is no datatype of the protocol"),
+    ],
+)
+def test_what_is_no_tensor(make: Callable[[], object], text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=text):
+        make()
+
+
+def test_a_model_is_found_by_its_name_alone(server: api.Server) -> None:
+    models = server.models()
+    assert models["echo"].version == -1
+    assert models["echo", 1].version == 1
+    with pytest.raises(KeyError, match="other"):
+        models["other"]
 
 
 def test_unknown_models(server: api.Server) -> None:

@@ -29,6 +29,7 @@ class RequestArguments(TypedDict, total=False):
     inputs: Mapping[str, Any]
     parameters: Mapping[str, ParameterValue]
     outputs: Sequence[str]
+    output_memory_type: str | None
 
 
 class Model:
@@ -48,6 +49,10 @@ class Model:
 
     def __repr__(self) -> str:
         return f"Model({self.name!r}, version={self.version!r})"
+
+    def any_version(self) -> Model:
+        """The same model, whichever version serves."""
+        return Model(self._engine, self.name)
 
     def create_request(self, **arguments: Unpack[RequestArguments]) -> LocalRequest:
         """A request, which ``infer`` takes any number of times."""
@@ -147,3 +152,15 @@ class Model:
     def statistics(self) -> dict[str, Any]:
         """Its counters, as the statistics of the protocol."""
         return self._engine.read(lambda engine: engine.statistics(self.name, self._version))
+
+
+class Models(dict[tuple[str, int], Model]):
+    """Models by name and version; by the name alone, the model without a version."""
+
+    def __getitem__(self, key: tuple[str, int] | str) -> Model:
+        if isinstance(key, tuple):
+            return super().__getitem__(key)
+        for (name, _), model in self.items():
+            if name == key:
+                return model.any_version()
+        raise KeyError(key)

@@ -35,6 +35,7 @@ class LocalRequest:
         inputs: arrays, lists or strings by name.
         parameters: custom parameters.
         outputs: the names of the wanted outputs; empty for all.
+        output_memory_type: ``"cpu"`` or None, which mean the same: outputs are in the program's memory.
     """
 
     model: NamedModel
@@ -46,6 +47,7 @@ class LocalRequest:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
     outputs: Sequence[str] = ()
+    output_memory_type: str | None = None
 
 
 class GivenTensor(NamedTuple):
@@ -145,8 +147,12 @@ def schema_of(request: LocalRequest, given: tuple[GivenTensor, ...]) -> RequestS
     """The schema of a request with the inputs ``given``.
 
     Raises:
-        InvalidArgumentError: a number is none, or is negative.
+        InvalidArgumentError: a number is none, or is negative; or outputs are wanted in a device's memory.
     """
+    if request.output_memory_type is not None and str(request.output_memory_type).lower() not in ("cpu", "cpu:0"):
+        raise InvalidArgumentError(
+            f"output_memory_type is {request.output_memory_type!r}, expected 'cpu': outputs are in the program's memory"
+        )
     for name, value in (("flags", request.flags), ("priority", request.priority), ("timeout", request.timeout)):
         if type(value) is not int or value < 0:
             raise InvalidArgumentError(f"{name} is {value!r}, expected a whole number from 0 on")

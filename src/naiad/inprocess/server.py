@@ -17,7 +17,7 @@ from naiad.errors import InvalidArgumentError, UnavailableError
 from naiad.inprocess.bound_model import BindableModel, FunctionModel, backend_of_bound
 from naiad.inprocess.engine_thread import EngineThread
 from naiad.inprocess.file_log import FileLog
-from naiad.inprocess.model import Model
+from naiad.inprocess.model import Model, Models
 from naiad.inprocess.options import read_options
 from naiad.inprocess.stop_signals import stop_signals
 from naiad.repository.local.layout import check_model_name
@@ -241,9 +241,9 @@ class Server:
         """
         return Model(self._running, model_name, model_version)
 
-    def models(self, exclude_not_ready: bool = False) -> dict[tuple[str, int], Model]:
-        """All models of the repositories by name and version; -1 where no version was tried."""
-        found: dict[tuple[str, int], Model] = {}
+    def models(self, exclude_not_ready: bool = False) -> Models:
+        """All models of the repositories by name and version, -1 where no version was tried; or by name alone."""
+        found = Models()
         for row in self._running.read(lambda engine: engine.index(exclude_not_ready)):
             version = int(row.get("version", -1))
             made = Model(self._running, row["name"], version, row.get("state", ""), row.get("reason", ""))

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from naiad.errors import InvalidArgumentError
 from naiad.request import Array
 from naiad.tensor.dtypes import BY_NUMPY, DataType
+from naiad.tensor.input_array import string_objects
 from naiad.tensor.packed_bytes import unpacked
 
 
 class LocalTensor:
-    """An output of a response. It may share memory with the model's own array, and with an input of the request.
+    """An output of a response, or an input of a request; ``naiad.api.Tensor``.
 
-    ``numpy.asarray`` and ``numpy.from_dlpack`` give the array, without a copy.
+    An output may share memory with the model's own array, and with an input of the request. ``numpy.asarray`` and
+    ``numpy.from_dlpack`` give the array, without a copy.
 
     Attributes:
         data_type: such as ``DataType.FP32``; its text is the protocol's name.
@@ -26,6 +28,42 @@ class LocalTensor:
 
     def __init__(self, array: Array) -> None:
         self._array = array
+
+    @classmethod
+    def from_dlpack(cls, tensor: Any) -> Self:
+        """The tensor of another library, such as numpy or PyTorch, in the same memory.
+
+        Raises:
+            InvalidArgumentError: it is no tensor in the memory of the program, or has no datatype of the protocol.
+        """
+        try:
+            array = tensor if isinstance(tensor, np.ndarray) else np.from_dlpack(tensor)
+        except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise InvalidArgumentError(
+                f"found {type(tensor).__name__}, expected a tensor on the CPU: {error}"
+            ) from None
+        if array.dtype.kind in "OSU":
+            return cls.from_bytes_array(array)
+        if BY_NUMPY.get(array.dtype) is None:
+            raise InvalidArgumentError(f"found an array of {array.dtype}, which is no datatype of the protocol")
+        return cls(array)
+
+    @classmethod
+    def from_bytes_array(cls, elements: Any) -> Self:
+        """A tensor of BYTES of ``str`` or ``bytes`` objects: a list, nested for more dimensions, or an array.
+
+        Raises:
+            InvalidArgumentError: an element is neither.
+        """
+        array = np.asarray(elements)
+        if array.dtype.kind not in "OSU":
+            raise InvalidArgumentError(f"found an array of {array.dtype}, expected elements of str or bytes")
+        return cls(string_objects("tensor", array))
+
+    @classmethod
+    def from_string_array(cls, elements: Any) -> Self:
+        """As ``from_bytes_array``."""
+        return cls.from_bytes_array(elements)
 
     @property
     def data_type(self) -> DataType:
@@ -41,6 +79,10 @@ class LocalTensor:
     def size(self) -> int:
         """Bytes of the elements; of BYTES, of their references."""
         return int(self._array.nbytes)
+
+    def to_host(self) -> Self:
+        """The tensor itself: it is in the memory of the program."""
+        return self
 
     def numpy(self) -> Array:
         """The array; BYTES as objects of ``bytes``."""

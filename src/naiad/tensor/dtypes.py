@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
 import numpy as np
 
@@ -20,6 +20,21 @@ _Default = TypeVar("_Default")
 @dataclass(frozen=True, slots=True)
 class DataType:
     """One tensor datatype. ``itemsize`` is in bytes and 0 for BYTES, whose elements vary in size."""
+
+    BOOL: ClassVar[DataType]
+    UINT8: ClassVar[DataType]
+    UINT16: ClassVar[DataType]
+    UINT32: ClassVar[DataType]
+    UINT64: ClassVar[DataType]
+    INT8: ClassVar[DataType]
+    INT16: ClassVar[DataType]
+    INT32: ClassVar[DataType]
+    INT64: ClassVar[DataType]
+    FP16: ClassVar[DataType]
+    BF16: ClassVar[DataType]
+    FP32: ClassVar[DataType]
+    FP64: ClassVar[DataType]
+    BYTES: ClassVar[DataType]
 
     wire: str
     config: str
@@ -103,6 +118,8 @@ _BFLOAT16 = "bfloat16"
 BF16: DataType = _BFloat16(worker.BF16)
 DATATYPES = tuple(map(_data_type, worker.BY_WIRE.values()))
 BY_WIRE: dict[str, DataType] = {t.wire: t for t in DATATYPES}
+for _wire, _datatype in BY_WIRE.items():
+    setattr(DataType, _wire, _datatype)
 
 
 def by_wire(wire: str) -> DataType:

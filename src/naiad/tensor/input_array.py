@@ -57,14 +57,26 @@ def _special(name: str, array: Array) -> tuple[Array, DataType]:
         return input_array(name, array.astype(native), None)
     if array.dtype.kind not in "OSU":
         raise InvalidArgumentError(f"input '{name}' is an array of {array.dtype}, which is no datatype of the protocol")
+    return packed_if_large(string_objects(f"input '{name}'", array), f"input '{name}'"), BYTES
+
+
+def string_objects(place: str, array: Array) -> Array:
+    """Strings of any kind as an array of ``bytes`` objects.
+
+    Args:
+        place: names the tensor in errors.
+
+    Raises:
+        InvalidArgumentError: an element is neither ``str`` nor ``bytes``.
+    """
     made = np.empty(array.shape, object)
-    made.reshape(-1)[:] = [_bytes(name, element) for element in array.reshape(-1).tolist()]
-    return packed_if_large(made, f"input '{name}'"), BYTES
+    made.reshape(-1)[:] = [_bytes(place, element) for element in array.reshape(-1).tolist()]
+    return made
 
 
-def _bytes(name: str, element: Any) -> bytes:
+def _bytes(place: str, element: Any) -> bytes:
     if isinstance(element, bytes):
         return element
     if isinstance(element, str):
         return element.encode()
-    raise InvalidArgumentError(f"input '{name}': an element is {type(element).__name__}, expected str or bytes")
+    raise InvalidArgumentError(f"{place}: an element is {type(element).__name__}, expected str or bytes")
