@@ -99,6 +99,13 @@ def test_the_arrays_of_the_caller_stay_writeable_and_unchanged(server: api.Serve
         ({"inputs": {"x": X}, "outputs": ["z"]}, InvalidArgumentError, "unexpected inference output 'z'"),
         ({"inputs": {"x": X}, "timeout": -1}, InvalidArgumentError, "timeout is -1, expected a whole number"),
         ({"inputs": {"x": X}, "output_memory_type": "gpu"}, InvalidArgumentError, "output_memory_type is 'gpu'"),
+        ({"inputs": {"x": X}, "request_id": 7}, InvalidArgumentError, "request_id is 7, expected a text"),
+        ({"inputs": {"x": X}, "correlation_id": 1.5}, InvalidArgumentError, "correlation_id is 1.5, expected a text"),
+        ({"inputs": {"x": X}, "outputs": "y"}, InvalidArgumentError, "outputs is 'y', expected a list of names"),
+        ({"inputs": {"x": X}, "parameters": {"a": {}}}, InvalidArgumentError, "the parameter 'a' is {}, expected a"),
+        ({"inputs": {"x": X}, "parameters": {"a": None}}, InvalidArgumentError, "the parameter 'a' is None, expected"),
+        ({"inputs": {"x": X}, "parameters": {1: "a"}}, InvalidArgumentError, "the parameter 1 is 'a', expected a text"),
+        ({"inputs": {"x": X}, "parameters": {"a": 1 << 63}}, InvalidArgumentError, "expected a number of 64 bits"),
     ],
 )
 def test_wrong_requests(server: api.Server, arguments: dict[str, object], error: type[Exception], text: str) -> None:

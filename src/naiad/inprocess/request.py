@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from types import NoneType
+from typing import Any, Final, NamedTuple, Protocol
 
 from naiad.errors import InvalidArgumentError, NaiadError
 from naiad.request import Array, InferRequest, ParameterValue, Recipient, RequestOptions
@@ -143,12 +144,33 @@ def _nothing(outputs: Mapping[str, Array] | None, error: NaiadError | None, fina
     """Stands in for what took the responses of a request that is complete."""
 
 
+_PARAMETERS: Final = (str, int, bool, float)
+_LONGEST: Final = 1 << 63
+
+
+def _check_names(request: LocalRequest) -> None:
+    """Refuse here what would fail as an internal error on the way to the model."""
+    if not isinstance(request.request_id, str | None):
+        raise InvalidArgumentError(f"request_id is {request.request_id!r}, expected a text")
+    sequence = request.correlation_id
+    if type(sequence) not in (str, int, NoneType) or (type(sequence) is int and not 0 <= sequence < 2 * _LONGEST):
+        raise InvalidArgumentError(f"correlation_id is {sequence!r}, expected a text or a whole number from 0 on")
+    if isinstance(request.outputs, str):
+        raise InvalidArgumentError(f"outputs is {request.outputs!r}, expected a list of names")
+    for name, value in request.parameters.items() if request.parameters else ():
+        if type(name) is not str or type(value) not in _PARAMETERS:
+            raise InvalidArgumentError(f"the parameter {name!r} is {value!r}, expected a text, a number or a boolean")
+        if type(value) is int and not -_LONGEST <= value < _LONGEST:
+            raise InvalidArgumentError(f"the parameter {name!r} is {value}, expected a number of 64 bits")
+
+
 def schema_of(request: LocalRequest, given: tuple[GivenTensor, ...]) -> RequestSchema:
     """The schema of a request with the inputs ``given``.
 
     Raises:
-        InvalidArgumentError: a number is none, or is negative; or outputs are wanted in a device's memory.
+        InvalidArgumentError: an attribute of the request has a wrong type, or a number is negative.
     """
+    _check_names(request)
     if request.output_memory_type is not None and str(request.output_memory_type).lower() not in ("cpu", "cpu:0"):
         raise InvalidArgumentError(
             f"output_memory_type is {request.output_memory_type!r}, expected 'cpu': outputs are in the program's memory"
