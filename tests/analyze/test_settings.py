@@ -79,6 +79,20 @@ def test_the_command_line_goes_before_the_file(tmp_path: Path) -> None:
     assert settings["run_config_search_mode"] == "quick"
 
 
+@pytest.mark.parametrize("word", ["-b1,2", "-b 1,2", "-b=1,2"])
+def test_a_value_may_follow_its_letter_at_once(tmp_path: Path, word: str) -> None:
+    assert parse(tmp_path, (word,)).models[0].batch_sizes == (1, 2)
+
+
+def test_charts_may_be_a_list(tmp_path: Path) -> None:
+    first, second = {"a": {"x_axis": "perf_latency_p99"}}, {"b": {"y_axis": "perf_throughput"}}
+    assert parse(tmp_path, plots=[first, second])["plots"] == {**first, **second}
+    assert "plots: found 'a', expected charts by their names" in refused(tmp_path, plots="a")
+    file = tmp_path / "report.yaml"
+    file.write_text(yaml.safe_dump({"report_model_configs": {"add_config_0": {"plots": [first, second]}}}))
+    assert parse_analyze(["report", "-f", str(file)]).report_configs == {"add_config_0": {**first, **second}}
+
+
 def test_a_range_holds_its_stop(tmp_path: Path) -> None:
     found = parse(tmp_path, batch_sizes={"start": 2, "stop": 6, "step": 2})
     assert found.models[0].batch_sizes == (2, 4, 6)

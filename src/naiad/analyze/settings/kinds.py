@@ -114,6 +114,16 @@ def _mapping(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
+def _charts(value: Any) -> dict[str, Any]:
+    entries = [value] if isinstance(value, Mapping) else value
+    if not isinstance(entries, list):
+        raise ValueError
+    found: dict[str, Any] = {}
+    for entry in entries:
+        found |= _mapping(entry)
+    return found
+
+
 def _path(value: Any) -> Path:
     if not isinstance(value, str) or not value:
         raise ValueError
@@ -132,6 +142,7 @@ BOOLEAN: Final = KeyKind("true or false", _boolean)
 FLAG: Final = KeyKind("true or false", _boolean, is_flag=True)
 WORDS: Final = KeyKind("names: a list, or 'a,b'", _words)
 MAPPING: Final = KeyKind("names with values", _mapping)
+CHARTS: Final = KeyKind("charts by their names, as a mapping or a list of mappings", _charts)
 PATH: Final = KeyKind("a path", _path)
 SIZE_LISTS: Final = KeyKind("a list of lists of batch sizes, such as [[], [4, 8]]", _size_lists)
 ANYTHING: Final = KeyKind("", lambda value: value)

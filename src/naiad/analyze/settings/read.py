@@ -10,7 +10,7 @@ from typing import Any, Final
 import yaml
 
 from naiad.analyze.errors import AnalyzeOptionError
-from naiad.analyze.settings.kinds import KeyKind
+from naiad.analyze.settings.kinds import CHARTS, KeyKind
 from naiad.analyze.settings.models import model_sections, model_settings
 from naiad.analyze.settings.settings import AnalyzeSettings, ModelSettings
 from naiad.analyze.settings.table import KEYS, PROFILE, REPORT, Key, keys_of
@@ -101,6 +101,10 @@ def _options(words: Sequence[str], known: Mapping[str, Key], problems: list[str]
         word = left.pop(0)
         name, mark, text = word.partition("=")
         key = letters.get(name) or flags.get(name.replace("_", "-"))
+        if key is None and word[:2] in letters:
+            # A value may follow its letter at once: -b1,2,4.
+            name, mark, text = word[:2], "=", word[2:].strip()
+            key = letters[name]
         if key is None:
             problems.append(_unknown(name, [*flags, *letters]))
             # What follows belongs to it.
@@ -289,8 +293,6 @@ def _plots(name: str, section: Any, problems: list[str]) -> Mapping[str, Any]:
     if not isinstance(section, Mapping) or set(section) - {"plots"}:
         problems.append(f"{where}: found {section!r}, expected plots")
         return {}
-    plots = section.get("plots") or {}
-    if not isinstance(plots, Mapping):
-        problems.append(f"{where}.plots: found {plots!r}, expected charts by their names")
-        return {}
-    return plots
+    found: dict[str, dict[str, Any]] = {"plots": {}}
+    _read("plots", CHARTS, section.get("plots") or {}, found, f"{where}.plots", problems)
+    return found["plots"]
