@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,9 @@ _START_S: Final = 60.0
 _STOP_S: Final = 15.0
 _ENDS_S: Final = 1.0
 """A process whose connections are gone has ended within this time, or goes on."""
-_SERVICES: Final = {"http": "HTTPService", "grpc": "GRPCInferenceService", "metrics": "Metrics Service"}
+_SERVICES: Final = ("http", "grpc", "metrics")
+_HOST: Final = "127.0.0.1"
+_OFF: Final = ("false", "0", "off")
 
 
 class LocalServer:
@@ -31,7 +34,7 @@ class LocalServer:
         log_file: gets its output; None for a file that goes with it.
 
     Attributes:
-        http, grpc, metrics: where its services listen, as ``host:port``.
+        http, grpc, metrics: where its services listen, as ``host:port``; "" for those that the flags switch off.
     """
 
     def __init__(
@@ -44,12 +47,14 @@ class LocalServer:
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="naiad-analyze-")
         self._log = log_file or Path(self._folder.name) / "server.log"
+        # Ports are chosen here: the reference's server takes no 0, and flags may keep ports out of the log.
+        ports = dict(zip(_SERVICES, _free_ports(len(_SERVICES)), strict=True))
         command = [
             *_program(program),
             f"--model-repository={repository}",
             "--model-control-mode=explicit",
-            *("--http-address=127.0.0.1", "--grpc-address=127.0.0.1"),
-            *("--http-port=0", "--grpc-port=0", "--metrics-port=0"),
+            *(f"--http-address={_HOST}", f"--grpc-address={_HOST}"),
+            *(f"--{service}-port={port}" for service, port in ports.items()),
             *flags,
         ]
         try:
@@ -61,7 +66,8 @@ class LocalServer:
         except OSError as error:
             self._folder.cleanup()
             raise AnalyzeError(f"cannot start '{program}': {error.strerror or error}") from None
-        self.http = self.grpc = self.metrics = ""
+        off = {name for name in _SERVICES for word in _OFF if f"--allow-{name}={word}" in flags}
+        self.http, self.grpc, self.metrics = ("" if n in off else f"{_HOST}:{port}" for n, port in ports.items())
 
     @property
     def log(self) -> str:
@@ -80,7 +86,7 @@ class LocalServer:
             AnalyzeError: it does not, or has ended.
         """
         began = time.monotonic()
-        while not self._find_ports():
+        while not self._listens():
             if self._process.poll() is not None:
                 raise AnalyzeError(f"the server ended with {self._process.returncode}: {_last_lines(self.log)}")
             passed = time.monotonic() - began
@@ -98,17 +104,8 @@ class LocalServer:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
         return f"{how}: {_last_lines(self.log)}"
 
-    def _find_ports(self) -> bool:
-        log = self.log
-        found = {}
-        for name, service in _SERVICES.items():
-            match = re.search(rf"Started {service} at (\S+:\d+)\b", log)
-            if match:
-                found[name] = match[1]
-        if len(found) < len(_SERVICES):
-            return False
-        self.http, self.grpc, self.metrics = found["http"], found["grpc"], found["metrics"]
-        return True
+    def _listens(self) -> bool:
+        return all(_is_reached(address) for address in (self.http, self.grpc, self.metrics) if address)
 
     def stop(self) -> None:
         """End it; one that does not end in time is killed."""
@@ -120,6 +117,22 @@ class LocalServer:
                 self._process.kill()
         self._process.wait()
         self._folder.cleanup()
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        # Open at the same time, so that they differ.
+        sockets = [stack.enter_context(socket.create_server((_HOST, 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in sockets]
+
+
+def _is_reached(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), _ENDS_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def _program(program: str) -> list[str]:

@@ -70,6 +70,10 @@ class LocalSource(ServedSource):
             settings.server_environment,
             settings["triton_output_path"],
         )
+        self.endpoint = self._local.grpc if options.protocol == "grpc" else self._local.http
+        if not self.endpoint:
+            self._local.stop()
+            raise AnalyzeError(f"client_protocol is {options.protocol}, which triton_server_flags switch off")
 
         def on_wait(seconds: float) -> None:
             if stop.is_wanted:
@@ -80,8 +84,8 @@ class LocalSource(ServedSource):
         except BaseException:
             self._local.stop()
             raise
-        self.endpoint = self._local.grpc if options.protocol == "grpc" else self._local.http
-        options = replace(options, metrics_url=f"{self._local.metrics}/metrics")
+        metrics = self._local.metrics
+        options = replace(options, metrics_url=f"{metrics}/metrics" if metrics else "")
         super().__init__(self.endpoint, options, stop, f"the server that analyze started (process {self._local.pid})")
 
     def measure(self, trial: AnalysisTrial, scale: int) -> Measurement:
