@@ -202,3 +202,12 @@ def test_wrong_words_are_said(tmp_path: Path) -> None:
 
 def test_keys_without_effect_are_named(tmp_path: Path) -> None:
     assert parse(tmp_path, dcgm_disable=True).warnings == ("without effect here: dcgm_disable",)
+
+
+def test_flags_of_one_model_hold_for_all(tmp_path: Path) -> None:
+    flags = {"triton_server_flags": {"exit_timeout_secs": 9}}
+    assert parse(tmp_path, profile_models={"add": flags}).warnings == ()
+    found = parse(tmp_path, profile_models={"add": flags, "sub": {}})
+    assert found.warnings == (
+        "triton_server_flags of add hold for all models, as one server has them all: the last value counts",
+    )

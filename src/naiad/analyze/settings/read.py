@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -202,9 +202,17 @@ def _profile(
         tuple(composing),
         _server_words(values, sections, problems),
         _environment(values, sections),
-        warnings=_warnings(values, given),
+        warnings=(*_warnings(values, given), *_shared(sections)),
         verbosity=verbosity,
     )
+
+
+def _shared(sections: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Settings of single models that hold for all of them."""
+    for key in ("triton_server_flags", "triton_server_environment"):
+        names = [name for name, section in sections.items() if section.get(key)]
+        if names and len(sections) > 1:
+            yield f"{key} of {', '.join(names)} hold for all models, as one server has them all: the last value counts"
 
 
 def _check_range(name: str, low: int, high: int, problems: list[str]) -> None:
