@@ -231,6 +231,14 @@ def test_an_interrupt_while_modules_are_imported_ends_in_order(tmp_path: Path) -
     assert "Traceback" not in errors
 
 
+def test_a_folder_for_models_that_is_not_empty_is_refused_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "written" / "other").mkdir(parents=True)
+    keys = {"model_repository": "no such folder", "profile_models": ["add"], "output_model_repository_path": "written"}
+    code, _, errors = run(tmp_path, **keys)
+    assert code == 1
+    assert "output_model_repository_path 'written' is not empty: name another folder, or give" in errors
+
+
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     code, _, errors = run(tmp_path, "-n", "a_config_0", command="report")
     assert (code, "found no checkpoint 'checkpoints/0.ckpt'" in errors) == (1, True)

@@ -92,10 +92,11 @@ def _profile(settings: AnalyzeSettings, argv: Sequence[str], stop: Stop) -> int:
     # Imported here: --help and wrong options do not pay for numpy.
     from naiad.analyze.measure.open import open_source
     from naiad.analyze.report.text import summary_text
-    from naiad.analyze.report.write import write_results
+    from naiad.analyze.report.write import check_output_models, write_results
     from naiad.analyze.run import AnalyzeRun
     from naiad.cli.analyze_progress import AnalyzeLines
 
+    check_output_models(settings)
     run = AnalyzeRun(settings, open_source, AnalyzeLines(settings), argv, stop)
     try:
         analysis = run.run()

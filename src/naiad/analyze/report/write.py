@@ -17,13 +17,26 @@ from naiad.analyze.result import Analysis
 from naiad.analyze.settings.settings import AnalyzeSettings
 
 
+def check_output_models(settings: AnalyzeSettings) -> None:
+    """Refuse a folder for the best configurations that holds something else; called before anything is measured.
+
+    Raises:
+        AnalyzeError: it is not empty, and need not be overwritten.
+    """
+    folder = settings["output_model_repository_path"]
+    if folder is None or settings["override_output_model_repository"]:
+        return
+    if folder.is_dir() and any(folder.iterdir()):
+        raise AnalyzeError(
+            f"output_model_repository_path '{folder}' is not empty: name another folder, or give "
+            "--override-output-model-repository"
+        )
+
+
 def write_results(analysis: Analysis, settings: AnalyzeSettings) -> list[Path]:
     """Write the tables and reports that the settings ask for; those that were written.
 
     A file that cannot be written is one of the analysis's failures, and the others are written all the same.
-
-    Raises:
-        AnalyzeError: the output repository is not empty.
     """
     export = Path(settings["export_path"])
     report, page = export / "reports" / "report.json", export / "reports" / "summary.html"
@@ -61,11 +74,6 @@ def _written(analysis: Analysis, place: Path, write: Callable[[], Iterable[Path]
 def _write_models(analysis: Analysis, settings: AnalyzeSettings) -> list[Path]:
     """Write the best configurations as models, whose versions are links to those of the repository."""
     folder = Path(settings["output_model_repository_path"])
-    if folder.is_dir() and any(folder.iterdir()) and not settings["override_output_model_repository"]:
-        raise AnalyzeError(
-            f"output_model_repository_path '{folder}' is not empty: name another folder, or give "
-            "--override-output-model-repository"
-        )
     files = []
     for profile in analysis.profiles:
         for row in profile.ranked()[: settings["num_configs_per_model"]]:
