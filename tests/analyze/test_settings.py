@@ -202,6 +202,8 @@ def test_wrong_words_are_said(tmp_path: Path) -> None:
 
 def test_keys_without_effect_are_named(tmp_path: Path) -> None:
     assert parse(tmp_path, dcgm_disable=True).warnings == ("without effect here: dcgm_disable",)
+    found = parse_analyze(["report", "-n", "add_config_0", "-o", "csv"])
+    assert found.warnings == ("without effect here: output_formats",)
 
 
 def test_flags_of_one_model_hold_for_all(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ _RESULTS: Final = (
     Key("gpu_output_fields", WORDS, None, "The columns of the table of the GPUs."),
     Key("server_output_fields", WORDS, None, "The columns of the table of the idle server."),
     Key("report_model_configs", ANYTHING, None, "The configurations of detailed reports.", "n", commands=(REPORT,)),
-    Key("output_formats", WORDS, ("html",), "html, json or csv; pdf is read as html.", "o", commands=(REPORT,)),
+    Key("output_formats", WORDS, ("html",), "", "o", commands=(REPORT,)),
     Key("plots", CHARTS, None, "Further charts, by x_axis and y_axis.", has_option=False, commands=_BOTH),
     Key("report_concurrency", whole(1), None, "The concurrency that a report is about.", is_own=True, commands=_BOTH),
     Key("report_request_rate", whole(1), None, "The request rate that a report is about.", is_own=True, commands=_BOTH),
