@@ -201,7 +201,9 @@ def test_wrong_words_are_said(tmp_path: Path) -> None:
 
 
 def test_keys_without_effect_are_named(tmp_path: Path) -> None:
-    assert parse(tmp_path, dcgm_disable=True).warnings == ("without effect here: dcgm_disable",)
+    keys = ("always_report_gpu_metrics", "dcgm_disable", "early_exit_enable", "use_concurrency_formula")
+    found = parse(tmp_path, **dict.fromkeys(keys, True))
+    assert found.warnings == (f"without effect here: {', '.join(keys)}",)
     found = parse_analyze(["report", "-n", "add_config_0", "-o", "csv"])
     assert found.warnings == ("without effect here: output_formats",)
 
