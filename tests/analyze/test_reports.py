@@ -50,13 +50,20 @@ def test_a_file_that_cannot_be_written_is_named_and_the_others_are_there(analysi
     assert all(text.startswith(f"cannot write '{tmp_path / 'reports'}") for text in analysis.failures)
 
 
-def test_charts_that_a_file_asks_for_are_on_both_pages(analysis: Analysis, tmp_path: Path) -> None:
+def test_each_of_the_best_configurations_has_a_page(analysis: Analysis, tmp_path: Path) -> None:
+    write_results(analysis, settings_in(tmp_path))
+    pages = {file.parent.name for file in (tmp_path / "reports" / "detailed").rglob("report.html")}
+    assert pages == {analysis.name(row.trial) for row in analysis.profiles[0].ranked()}
+    assert len(pages) == 3
+
+
+def test_charts_that_a_file_asks_for_are_on_all_pages(analysis: Analysis, tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     plots = "plots:\n  ours:\n    title: Our own chart\n    x_axis: concurrency\n    y_axis: perf_throughput\n"
     file.write_text(f"model_repository: {tmp_path}\nprofile_models: [sleeping]\nexport_path: {tmp_path}\n{plots}")
     written = write_results(analysis, parse_analyze(["profile", "-f", str(file)]))
     pages = [made for made in written if made.suffix == ".html"]
-    assert len(pages) == 2
+    assert len(pages) == 4
     assert all("Our own chart" in page.read_text() for page in pages)
 
 

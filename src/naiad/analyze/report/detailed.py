@@ -34,15 +34,14 @@ _NAMES = {
 
 
 def write_detail(
-    analysis: Analysis, profile: ModelProfile, setup: tuple[Variant, ...], export: Path, plots: Mapping[str, Any]
+    analysis: Analysis, profile: ModelProfile, setup: tuple[Variant, ...], folder: Path, plots: Mapping[str, Any]
 ) -> Path:
-    """Write the page of one configuration.
+    """Write the page of one configuration to a folder of its own.
 
     Raises:
         OSError: it cannot be written.
     """
-    rows = profile.loads_of(setup)
-    file = export / "reports" / "detailed" / analysis.folder(rows[0].trial) / "report.html"
+    file = folder / "report.html"
     write_whole(file, detail_page(analysis, profile, setup, plots))
     return file
 
@@ -92,7 +91,10 @@ def write_reports(settings: AnalyzeSettings) -> Iterator[Path]:
     for name, plots in settings.report_configs.items():
         profile, setup = _named(checkpoint, name, settings)
         shown = {**(settings["plots"] or {}), **plots}
-        yield write_detail(analysis, profile, setup, Path(settings["export_path"]), shown)
+        trial = profile.loads_of(setup)[0].trial
+        named = name if name == "+".join(analysis.names(trial)) else analysis.folder(trial)
+        place = Path(settings["export_path"]) / "reports" / "detailed" / named
+        yield write_detail(analysis, profile, setup, place, shown)
 
 
 def _named(checkpoint: Checkpoint, name: str, settings: AnalyzeSettings) -> tuple[ModelProfile, tuple[Variant, ...]]:

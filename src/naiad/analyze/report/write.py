@@ -46,15 +46,7 @@ def write_results(analysis: Analysis, settings: AnalyzeSettings) -> list[Path]:
         files += _written(analysis, tables, lambda: write_tables(analysis, settings, tables))
         files += _written(analysis, page, lambda: write_html(analysis, settings, page))
     if not settings["skip_detailed_reports"]:
-        for profile in analysis.profiles:
-            for row in profile.ranked()[:1]:
-                files += _written(
-                    analysis,
-                    export / "reports" / "detailed",
-                    lambda profile=profile, row=row: [  # type: ignore[misc]
-                        write_detail(analysis, profile, row.trial.setup, export, settings["plots"] or {})
-                    ],
-                )
+        files += _written(analysis, export / "reports" / "detailed", lambda: _write_details(analysis, settings))
     if settings["output_model_repository_path"] is not None:
         models = Path(settings["output_model_repository_path"])
         files += _written(analysis, models, lambda: _write_models(analysis, settings))
@@ -69,6 +61,22 @@ def _written(analysis: Analysis, place: Path, write: Callable[[], Iterable[Path]
         analysis.failures.append(f"cannot write '{error.filename or place}': {error.strerror or error}")
         return []
     return [place] if found is None else list(found)
+
+
+def _write_details(analysis: Analysis, settings: AnalyzeSettings) -> list[Path]:
+    """Write a page about each of the best configurations."""
+    files: list[Path] = []
+    folders: set[str] = set()
+    for profile in analysis.profiles:
+        for row in profile.ranked()[: settings["num_configs_per_model"]]:
+            folder = analysis.folder(row.trial)
+            if folder in folders:
+                # One configuration of a model, with another one of a model that it calls.
+                folder = "+".join(analysis.names(row.trial))
+            folders.add(folder)
+            place = Path(settings["export_path"]) / "reports" / "detailed" / folder
+            files.append(write_detail(analysis, profile, row.trial.setup, place, settings["plots"] or {}))
+    return files
 
 
 def _write_models(analysis: Analysis, settings: AnalyzeSettings) -> list[Path]:
