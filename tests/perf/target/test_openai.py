@@ -66,6 +66,22 @@ def test_completions_have_streams_of_their_own(tmp_path: Path, flags: Sequence[s
     assert (window.requests, window.responses, window.output_tokens, window.errors) == (10, 30, 30, {})
 
 
+def test_payloads_ask_for_a_stream_by_themselves(tmp_path: Path) -> None:
+    file = data(tmp_path, *[{"messages": MESSAGES, "stream": True}] * 2)
+    with text_peer(words=3) as address:
+        window = window_of(address, file, *CHAT)
+    assert (window.requests, window.responses, window.errors) == (10, 30, {})
+    assert window.first_response.count == 10
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_payloads_are_streams_all_or_none(tmp_path: Path, first: bool) -> None:
+    file = data(tmp_path, *({"messages": MESSAGES, "stream": stream} for stream in (first, not first)))
+    match = f'the payload of step 1 has "stream": {str(not first).lower()}: change it, or make all payloads alike'
+    with text_peer() as address, pytest.raises(TargetError, match=match):
+        window_of(address, file, *CHAT)
+
+
 @pytest.mark.parametrize("words", [(), ("--streaming",)])
 def test_the_server_counts_tokens_better(chat: Path, words: tuple[str, ...]) -> None:
     with text_peer("usage", words=5) as address:
@@ -115,10 +131,8 @@ def test_faults_have_their_cause(chat: Path, fault: str, cause: str) -> None:
 @pytest.mark.parametrize(
     ("payload", "words", "match"),
     [
-        ({"stream": True}, CHAT, r'the payload of step 0 has "stream": true: change it, or give --streaming'),
         ({"stream": False}, (*CHAT, "--streaming"), r'has "stream": false: change it, or leave out --streaming'),
         ({}, ("--endpoint", "v1/embeddings", "--streaming"), "cannot read the streams of 'v1/embeddings'"),
-        ({}, ("--endpoint", "v2/models/m/generate_stream"), "answers with a stream: give --streaming"),
         ({}, ("--endpoint", "v1/other"), r"HTTP 404: Invalid URL \(POST /v1/other\)"),
         ({"messages": None}, (*CHAT, "-m", "nobody"), "The model `nobody` does not exist"),
     ],

@@ -35,7 +35,9 @@ class OpenAiTarget(BodyService):
         Raises:
             TargetError: it is not reached, or the streams of the endpoint have no known form.
         """
-        self.is_streaming = settings.streaming
+        self._is_generate = settings.endpoint.rstrip("/").endswith(GENERATE_STREAM)
+        self.is_streaming = settings.streaming or self._is_generate
+        self._is_known = self.is_streaming
         self._path = "/" + settings.endpoint.lstrip("/")
         self._stream = output_counter(settings.endpoint)
         if settings.streaming and self._stream is None:
@@ -44,9 +46,6 @@ class OpenAiTarget(BodyService):
                 "completions and generate_stream; leave it out, or correct --endpoint"
             )
         self._is_chat = self._stream is ChatStream
-        self._is_generate = settings.endpoint.rstrip("/").endswith(GENERATE_STREAM)
-        if self._is_generate and not settings.streaming:
-            raise TargetError(f"'{settings.endpoint}' answers with a stream: give --streaming")
         super().__init__(settings, _PORT)
 
     def describe(self) -> ModelDescription:
@@ -57,7 +56,7 @@ class OpenAiTarget(BodyService):
         """The payload with what it lacks: the model's name, and whether a stream is wanted.
 
         Raises:
-            TargetError: the payload asks for a stream and the options do not, or the other way round.
+            TargetError: the payload asks for a stream and an earlier one or the options do not, or the other way round.
         """
         if self._is_generate:
             return WholeStep(self._request(step.payload, index))
@@ -71,12 +70,15 @@ class OpenAiTarget(BodyService):
         return self._post(self._path, body, index=index, keeps_body=True)
 
     def _completed(self, payload: dict[str, Any], index: int) -> dict[str, Any]:
-        wanted = self._settings.streaming
-        if wanted:
+        if self._settings.streaming:
             payload.setdefault("stream", True)
-        if bool(payload.get("stream", False)) is not wanted:
-            fix = "leave out --streaming" if wanted else "give --streaming"
-            found = orjson.dumps(payload["stream"]).decode()
+        asked = bool(payload.get("stream", False))
+        if not self._is_known:
+            # As for perf_analyzer: GenAI-Perf says in the payloads alone that it wants streams.
+            self._is_known, self.is_streaming = True, asked and self._stream is not None
+        if asked is not self.is_streaming and self._stream is not None:
+            found = orjson.dumps(payload.get("stream", False)).decode()
+            fix = "leave out --streaming" if self._settings.streaming else "make all payloads alike"
             raise TargetError(f'the payload of step {index} has "stream": {found}: change it, or {fix}')
         payload.setdefault("model", self._settings.model)
         return payload
