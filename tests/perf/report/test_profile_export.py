@@ -58,6 +58,14 @@ def test_requests_and_windows_of_each_level(tmp_path: Path) -> None:
     assert second["window_boundaries"] == [BEGAN_NS, BEGAN_NS + WINDOW_NS]
 
 
+def test_responses_that_arrived_together_are_apart(tmp_path: Path) -> None:
+    """GenAI-Perf divides by the time between responses."""
+    found = report(level(2, window([100], 1, BEGAN_NS)))
+    found.records.append(RequestRecord(0, 10, (20, 20, 20, 1500, 9000)))
+    (experiment,) = exported(found, tmp_path)["experiments"]
+    assert experiment["requests"][0]["response_timestamps"] == [20, 1020, 2020, 3020, 9000]
+
+
 @pytest.mark.parametrize(
     ("mode", "value", "written"),
     [
