@@ -177,6 +177,15 @@ def test_an_optional_input_may_be_left_out(tmp_path: Path) -> None:
     assert [[value.name for value in step.inputs] for step in stream.steps] == [["A"], ["A", "B"]]
 
 
+def test_a_step_may_name_its_model(tmp_path: Path) -> None:
+    """GenAI-Perf writes it, and perf_analyzer passes over it."""
+    [stream] = streams_of(PAIR, write(tmp_path, {"data": [{"model": "pair", "INPUT0": [1, 2]}]}))
+    assert numbers(stream) == [[1, 2]]
+    described = model(tensor("model", "INT32", 1))
+    [stream] = streams_of(described, write(tmp_path, {"data": [{"model": [5]}]}))
+    assert numbers(stream) == [[5]]
+
+
 def test_a_batch_has_a_shape_tensor_once(tmp_path: Path) -> None:
     described = model(
         tensor("A", "INT32", 2), tensor("S", "INT32", 2, is_shape_tensor=True), max_batch_size=4, is_sequence=False

@@ -15,7 +15,7 @@ from naiad.perf.input.shapes import Shapes
 from naiad.perf.steps import ModelDescription, Step, TensorDescription, TensorValue
 from naiad.wire.json_text import kind_of
 
-_RESERVED: Final = frozenset({"payload", "timestamp", "session_id", "delay"})
+_RESERVED: Final = frozenset({"model", "payload", "timestamp", "session_id", "delay"})
 
 
 def read_step(given: JsonStep, model: ModelDescription, shapes: Shapes) -> Step:
