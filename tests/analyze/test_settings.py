@@ -180,6 +180,8 @@ def test_none_leaves_a_field_out() -> None:
         ({"objectives": ["perf_troughput"]}, "unknown metric 'perf_troughput', did you mean 'perf_throughput'?"),
         ({"constraints": {"perf_latency_p99": 5}}, "perf_latency_p99 is 5, expected min: NUMBER or max: NUMBER"),
         ({"perf_analyzer_flags": {"concurrency-range": 4}}, "list values under 'concurrency'"),
+        ({"perf_analyzer_flags": {"batch-size": 4}}, "list values under 'batch_sizes'"),
+        ({"perf_analyzer_flags": {"protocol": "http"}}, "protocol is known from the other keys"),
         ({"perf_analyzer_flags": {"percentil": 4}}, "has no option 'percentil', did you mean 'percentile'?"),
         ({"concurrency": 1, "request_rate": 2}, "expected one of them"),
         ({"run_config_search_min_instance_count": 9}, "expected at most the greatest value, 5"),
@@ -206,6 +208,12 @@ def test_keys_without_effect_are_named(tmp_path: Path) -> None:
     assert found.warnings == (f"without effect here: {', '.join(keys)}",)
     found = parse_analyze(["report", "-n", "add_config_0", "-o", "csv"])
     assert found.warnings == ("without effect here: output_formats",)
+
+
+def test_options_of_perf_analyzer_have_the_names_of_model_analyzer(tmp_path: Path) -> None:
+    flags = {"http-header": ["a: b", "c: d"], "model-version": 2, "verbose": True}
+    (found,) = parse(tmp_path, perf_analyzer_flags=flags).models
+    assert found.flags == ("-H", "a: b", "-H", "c: d", "-x", "2", "-v")
 
 
 def test_flags_of_one_model_hold_for_all(tmp_path: Path) -> None:

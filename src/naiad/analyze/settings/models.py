@@ -28,7 +28,16 @@ _KINDS: Final[dict[str, KeyKind]] = {
 }
 _PARAMETERS: Final = {"batch_sizes": numbers(), "concurrency": numbers(), "request_rate": numbers()}
 _RESERVED: Final = {"concurrency-range": "concurrency", "request-rate-range": "request_rate", "b": "batch_sizes"}
-_WHERE: Final = frozenset({"m", "model-name", "u", "url", "i", "x", "service-kind", "model-repository"})
+_WHERE: Final = frozenset({"m", "model-name", "u", "url", "i", "service-kind", "model-repository"})
+_OTHER_NAMES: Final = {
+    "model-version": "x",
+    "http-header": "H",
+    "latency-report-file": "f",
+    "batch-size": "b",
+    "protocol": "i",
+    "verbose": "v",
+}
+"""What model-analyzer calls options of perf_analyzer that have no long name."""
 
 
 def model_sections(value: Any, where: str, problems: list[str]) -> dict[str, dict[str, Any]]:
@@ -124,6 +133,7 @@ def perf_words(flags: Mapping[str, Any], where: str, problems: list[str]) -> tup
     words: list[str] = []
     for name, value in flags.items():
         key = str(name).replace("_", "-").lstrip("-")
+        key = _OTHER_NAMES.get(key, key)
         if key in _RESERVED:
             problems.append(f"{where}: {name} is chosen by the analysis; list values under '{_RESERVED[key]}'")
             continue
