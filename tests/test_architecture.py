@@ -77,6 +77,8 @@ MAY_USE_NETWORK = {
         "testing",
         "perf",
         "client",
+        # It finds free ports for the server that it starts.
+        "analyze.measure.local",
     ),
     "ssl": ("frontends", "server", "cli", "perf", "client", "repository.remote.stores.web"),
     "httptools": ("wire.http1.head", "frontends"),

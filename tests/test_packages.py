@@ -273,7 +273,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "analyze.settings": (
         *("analyze.errors", "analyze.measurement", "config.messages", "config.parsing.suggest", "perf.options"),
     ),
-    "analyze.space": ("analyze.settings", "analyze.trial", "perf.target.model_text"),
+    "analyze.space": ("analyze.errors", "analyze.settings", "analyze.trial", "perf.target.model_text"),
     # A program of its own, which measures what it made with the load generator.
     # It compiles as the server does, into the same cache.
     "convert": (

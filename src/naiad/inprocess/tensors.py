@@ -62,7 +62,7 @@ class LocalTensor:
 
     @classmethod
     def from_string_array(cls, elements: Any) -> Self:
-        """As ``from_bytes_array``."""
+        """A tensor of BYTES, as of ``from_bytes_array``."""
         return cls.from_bytes_array(elements)
 
     @property
