@@ -145,19 +145,22 @@ def _nothing(outputs: Mapping[str, Array] | None, error: NaiadError | None, fina
 
 
 _PARAMETERS: Final = (str, int, bool, float)
+_SEQUENCE: Final = (int, str, NoneType)
 _LONGEST: Final = 1 << 63
 
 
 def _check_names(request: LocalRequest) -> None:
     """Refuse here what would fail as an internal error on the way to the model."""
-    if not isinstance(request.request_id, str | None):
+    if request.request_id and not isinstance(request.request_id, str):
         raise InvalidArgumentError(f"request_id is {request.request_id!r}, expected a text")
     sequence = request.correlation_id
-    if type(sequence) not in (str, int, NoneType) or (type(sequence) is int and not 0 <= sequence < 2 * _LONGEST):
+    if type(sequence) not in _SEQUENCE or (type(sequence) is int and not 0 <= sequence < 2 * _LONGEST):
         raise InvalidArgumentError(f"correlation_id is {sequence!r}, expected a text or a whole number from 0 on")
     if isinstance(request.outputs, str):
         raise InvalidArgumentError(f"outputs is {request.outputs!r}, expected a list of names")
-    for name, value in request.parameters.items() if request.parameters else ():
+    if not request.parameters:
+        return
+    for name, value in request.parameters.items():
         if type(name) is not str or type(value) not in _PARAMETERS:
             raise InvalidArgumentError(f"the parameter {name!r} is {value!r}, expected a text, a number or a boolean")
         if type(value) is int and not -_LONGEST <= value < _LONGEST:
