@@ -215,7 +215,7 @@ def test_many_calls_are_under_way_at_once(client: Client) -> None:
             "INVALID_ARGUMENT",
             "[request id: seven] inference input 'X' data-type is 'INT32', but model 'doubles' expects 'FP32'",
         ),
-        ({"model": "repeats"}, "UNIMPLEMENTED", "model 'repeats' is decoupled"),
+        ({"model": "repeats"}, "UNIMPLEMENTED", "Please use 'decoupled=True' argument to the 'exec'"),
         ({"model": "misbehaves"}, "UNAVAILABLE", "Stub process 'misbehaves_0_0' is not healthy."),
         ({"load": "doubles"}, "INTERNAL", "Failed to load model: explicit model load / unload is not allowed"),
     ],

@@ -331,8 +331,9 @@ class BlsCalls:
         target = self._models.find(name, None if version == -1 else str(version))
         if target.spec.decoupled and not head.get("decoupled"):
             raise UnsupportedError(
-                f"model '{name}' is decoupled, it may answer any number of times: call it with exec(decoupled=True) or "
-                "async_exec(decoupled=True)"
+                f"Model {name} is using the decoupled. The current BLS request call doesn't support models using the "
+                "decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' "
+                "calls for decoupled models.'"
             )
         return target
 
