@@ -206,6 +206,42 @@ def test_a_model_completes_its_own_configuration(tmp_path: Path) -> None:
         assert [(i.name, list(i.dims)) for i in config.input] == [("X", [-1])]
 
 
+CHANGES_THE_DICTIONARY = (
+    DOUBLES
+    + """
+    @staticmethod
+    def auto_complete_config(config):
+        found = config.as_dict()
+        found["input"].append({"name": "X", "data_type": "TYPE_FP32", "dims": [-1], "allow_ragged_batch": True})
+        found["output"].append({"name": "Y", "data_type": "TYPE_FP32", "dims": [-1]})
+        found["max_batch_size"] = 4
+        found["SCHEDULER"] = {}
+        return config
+"""
+)
+
+
+@pytest.mark.parametrize("scheduler", ["dynamic_batching", "sequence_batching"])
+def test_what_a_model_changes_in_the_dictionary_of_its_configuration_counts(tmp_path: Path, scheduler: str) -> None:
+    source = CHANGES_THE_DICTIONARY.replace("SCHEDULER", scheduler)
+    write_python_model(tmp_path / "models", "completes", source, more="", tensors="")
+    with client_of(tmp_path / "models", tmp_path / "log") as client:
+        config = client.grpc.get_model_config("completes").config
+        assert config.WhichOneof("scheduling_choice") == scheduler
+        assert [(i.name, i.allow_ragged_batch) for i in config.input] == [("X", True)]
+        assert config.max_batch_size == 4
+
+
+def test_a_completion_does_not_change_the_scheduler(tmp_path: Path) -> None:
+    source = CHANGES_THE_DICTIONARY.replace("SCHEDULER", "sequence_batching").replace(
+        "return config", 'del found["dynamic_batching"]; return config'
+    )
+    write_python_model(tmp_path / "models", "completes", source, more="dynamic_batching {}", tensors="")
+    code, log = run_to_end(tmp_path / "log", "--model-repository", tmp_path / "models")
+    assert code == 1
+    assert "returned sequence_batching, but the configuration has dynamic_batching" in log
+
+
 @pytest.mark.slow
 def test_a_model_class_from_another_file_may_complete_the_configuration(tmp_path: Path) -> None:
     elsewhere = (

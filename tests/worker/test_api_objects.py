@@ -173,7 +173,7 @@ def test_a_configuration_is_completed() -> None:
         "model_transaction_policy": {"decoupled": True},
     }
     found["max_batch_size"] = 99
-    assert made.as_dict()["max_batch_size"] == 4
+    assert made.as_dict()["max_batch_size"] == 99
 
 
 INPUT = {"name": "I", "data_type": "TYPE_FP32", "dims": [4]}

@@ -30,7 +30,14 @@ if TYPE_CHECKING:
     from naiad.config.spec import InstanceGroupSpec, ModelSpec
     from naiad.processes.affinity import Affinity
 
-_COMPLETED: Final = ("max_batch_size", "input", "output", "dynamic_batching", "model_transaction_policy")
+_COMPLETED: Final = (
+    "max_batch_size",
+    "input",
+    "output",
+    "dynamic_batching",
+    "sequence_batching",
+    "model_transaction_policy",
+)
 _COMPLETES: Final = b"auto_complete_config"
 _STANDS_ALONE: Final = re.compile(rb"^class\s+TritonPythonModel\s*(\(\s*(object\s*)?\)\s*)?:", re.MULTILINE)
 _SILENCE_S: Final = 30
@@ -256,6 +263,18 @@ def _merge(config: Any, completed: dict[str, Any], model: str) -> None:
     for name in ("input", "output"):
         config.ClearField(name)
         getattr(config, name).extend(getattr(made, name))
-    for name in ("dynamic_batching", "model_transaction_policy"):
-        if made.HasField(name):
-            getattr(config, name).CopyFrom(getattr(made, name))
+    if made.HasField("model_transaction_policy"):
+        config.model_transaction_policy.CopyFrom(made.model_transaction_policy)
+    _merge_scheduler(config, made, model)
+
+
+def _merge_scheduler(config: Any, made: Any, model: str) -> None:
+    """Take over the scheduler, unless the configuration has one."""
+    chosen, scheduler = (c.WhichOneof("scheduling_choice") for c in (config, made))
+    if scheduler is None or chosen == scheduler:
+        return
+    if chosen is not None:
+        raise ModelLoadError(
+            f"auto_complete_config of model '{model}' returned {scheduler}, but the configuration has {chosen}"
+        )
+    getattr(config, scheduler).CopyFrom(getattr(made, scheduler))
