@@ -200,7 +200,7 @@ def test_none_instead_of_one_response(tmp_path: Path) -> None:
         ("raise RuntimeError('boom from model')", "RuntimeError: boom from model"),
         ("raise pb_utils.TritonModelException('own')", "TritonModelException: own"),
         ("sys.exit(3)", "SystemExit: 3"),
-        ("raise KeyboardInterrupt()", "KeyboardInterrupt: "),
+        ("raise KeyboardInterrupt()", "KeyboardInterrupt: <EMPTY MESSAGE>"),
         ("pb_utils.Tensor('', np.zeros(1))", "TritonModelException: Tensor name cannot be an empty string."),
         ("None.as_numpy()", "AttributeError: 'NoneType' object has no attribute 'as_numpy'"),
     ],

@@ -345,6 +345,9 @@ RUNS: dict[str, str] = {
     "raise ValueError('of the model')": (
         "Failed to process the request(s) for model 'm_0_0', message: ValueError: of the model\n\nAt:\n"
     ),
+    "assert not requests": (
+        "Failed to process the request(s) for model 'm_0_0', message: AssertionError: <EMPTY MESSAGE>\n\nAt:\n"
+    ),
     "s = requests[0].get_response_sender(); s.send(flags=1)": (
         "Unable to send response. Non-decoupled model cannot send complete final before sending a response"
     ),

@@ -89,7 +89,8 @@ class FailedError(TritonError):
 
 def describe(error: BaseException) -> str:
     """The text of an exception as callers see it: its type, its text and the places it passed, the deepest first."""
-    headline = f"{type(error).__name__}: {_text(error)}{memory_limit.hint(error)}"
+    # The reference's words for an exception without a text, such as of a bare ``assert``.
+    headline = f"{type(error).__name__}: {_text(error) + memory_limit.hint(error) or '<EMPTY MESSAGE>'}"
     places = _places(error.__traceback__)
     return headline + "\n\nAt:\n" + "".join(places) if places else headline
 
