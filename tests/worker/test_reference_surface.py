@@ -416,6 +416,20 @@ def test_text_of_a_completion_that_gives_nothing_back(tmp_path: Path) -> None:
     assert failed.json["message"] == text
 
 
+def test_text_of_a_completion_that_is_no_json(tmp_path: Path) -> None:
+    source = """
+    class TritonPythonModel:
+        @staticmethod
+        def auto_complete_config(config):
+            config.add_input({"name": "I", "data_type": "TYPE_FP32", "dims": np.array([2])})
+            return config
+    """
+    with bare_worker() as child:
+        failed = child.start(write_model(tmp_path, source), mode="complete", config={"name": "m"})
+    assert failed.kind == p.FAILED
+    assert failed.json["message"].startswith("TypeError: Object of type ndarray is not JSON serializable\n\nAt:\n")
+
+
 @pytest.mark.parametrize("answer", ["1", "None", "'yes'"])
 def test_text_of_a_readiness_that_is_no_bool(tmp_path: Path, answer: str) -> None:
     source = f"""

@@ -102,10 +102,11 @@ class Session:
                     f"auto_complete_config function in model '{command['args'].get('model_name', '')}' must return a "
                     "valid pb.ModelConfig object."
                 )
+            frame = json_frame(protocol.CONFIG, 0, {"config": config.as_dict()})
         # SystemExit as well: the server needs the reason, not an exit code.
         except BaseException as error:
             return self._report_failure(error)
-        self.out.post_json(protocol.CONFIG, 0, {"config": config.as_dict()})
+        self.out.post(frame)
         return 0
 
     def _run(self, command: Mapping[str, Any]) -> int:
