@@ -47,6 +47,12 @@ class TritonPythonModel:
     def execute(self, requests):
         return [pb_utils.InferenceResponse([]) for _ in requests]
 """
+FLAT = """
+class TritonPythonModel:
+    def execute(self, requests):
+        found = [pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", x.ravel())]) for x in found]
+"""
 CACHE = "response_cache { enable: true }"
 ONE, ONE_OUT = {"IN": "TYPE_INT32 1"}, {"OUT": "TYPE_INT32 1"}
 ON_CPU = "instance_group [ { kind: KIND_CPU count: 1 } ]"
@@ -68,6 +74,9 @@ def write_all(repository: Path) -> None:
     write_identity(repository, "single", batch=0)
     write_identity(repository, "slow", delay_ms=150)
     write_python(repository, "adds", ADDS, two)
+    write_python(repository, "flat", FLAT, one)
+    write_ensemble(repository, "flat_alone", *chain("flat"))
+    write_ensemble(repository, "flat_behind_single", *chain("same", "single", "flat"))
     write_python(repository, "silent", SILENT, one)
     write_python(repository, "counts", COUNTS, one, 0, "model_transaction_policy { decoupled: true }")
     pair = ", ".join(tensor(f"INPUT{i}", "TYPE_INT32", "16") for i in (0, 1))
@@ -185,6 +194,13 @@ def test_models_with_and_without_batches_go_together(server: RunningServer, libr
         Exception, match=r"in ensemble 'lonely', step 0 \(model 'single'\).*Expected \[-1\], got \[2,3\]"
     ):
         ask(server, library, "lonely", {"IN": np.repeat(x, 2, 0)})
+
+
+@LIBRARIES
+@pytest.mark.parametrize("model", ["flat_alone", "flat_behind_single"])
+def test_a_model_that_batches_chooses_the_rank_of_its_outputs(server: RunningServer, library: Any, model: str) -> None:
+    x = np.array([[3, 5]], np.int32)
+    assert ask(server, library, model, {"IN": x}).as_numpy("OUT").tolist() == [3, 5]
 
 
 @LIBRARIES

@@ -58,6 +58,7 @@ class Members:
         targets: the model of each step.
         runs: requests that began with these members and have no response yet.
         only_reader: as in ``Graph``.
+        unbatched: the tensors that a model without batches writes.
     """
 
     __slots__ = (
@@ -73,6 +74,7 @@ class Members:
         "runs",
         "spec",
         "targets",
+        "unbatched",
     )
 
     def __init__(self, spec: ModelSpec, models: ModelDirectory) -> None:
@@ -94,6 +96,12 @@ class Members:
         self._found = tuple((*name, target) for name, target in found.items())
         self.graph: Graph = build(spec, [target.spec for target in self.targets])
         self.only_reader = self.graph.only_reader
+        self.unbatched = frozenset(
+            tensor
+            for step, target in zip(ensemble.steps, self.targets, strict=True)
+            if not target.spec.max_batch_size
+            for _, tensor in step.outputs
+        )
         for target in found.values():
             # The time that a step took is read from the batch that it ran in.
             target.note_batches()
@@ -238,14 +246,18 @@ def fit_shape(shape: Shape, tensor: TensorSpec, batches: bool) -> Shape:
     return shape
 
 
-def reshape_output(array: Array, tensor: TensorSpec, spec: ModelSpec) -> Array:
+def reshape_output(array: Array, tensor: TensorSpec, spec: ModelSpec, is_unbatched: bool) -> Array:
     """An output of a step, in the shape that callers of the ensemble ``spec`` get (``reshape``).
+
+    ``is_unbatched``: a model without batches wrote it. What one with batches gives has the rank that it chose.
 
     Raises:
         BackendError: it has another number of elements.
     """
     batches = spec.max_batch_size > 0
     if tensor.reshape is None:
+        if batches and not is_unbatched:
+            return array
         shape = fit_shape(array.shape, tensor, batches)
         return array if shape == array.shape else array.reshape(shape)
     inside = fit_shape(array.shape, replace(tensor, dims=tensor.reshape), batches)

@@ -367,7 +367,7 @@ class EnsembleRun:
             if value.__class__ is Absent:
                 continue
             tensor = spec.outputs[name]
-            outputs[name] = reshape_output(value, tensor, spec)
+            outputs[name] = reshape_output(value, tensor, spec, name in self.members.unbatched)
             is_foreign = is_foreign or value.dtype != tensor.dtype.numpy
         parameters = self._sequence_parameters()
         return Outputs(outputs, parameters) if parameters or is_foreign else outputs
