@@ -12,6 +12,7 @@ from naiad.errors import NaiadError as TritonError
 from naiad.errors import UnknownError as UnknownError
 from naiad.errors import UnsupportedError as UnsupportedError
 from naiad.inprocess.model import Model
+from naiad.inprocess.model_dictionary import ModelDictionary
 from naiad.inprocess.request import LocalRequest as InferenceRequest
 from naiad.inprocess.responses import AsyncResponses as AsyncResponseIterator
 from naiad.inprocess.responses import LocalResponse as InferenceResponse
@@ -39,6 +40,7 @@ __all__ = [
     "InvalidArgumentError",
     "Model",
     "ModelControlMode",
+    "ModelDictionary",
     "NotFoundError",
     "ResponseIterator",
     "Server",

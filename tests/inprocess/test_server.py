@@ -248,6 +248,24 @@ def test_what_it_says_of_itself(server: api.Server) -> None:
     assert model.statistics()["model_stats"][0]["inference_count"] == before + 1
     assert 'nv_inference_request_success{model="echo",version="1"}' in server.metrics()
     assert server.models()["echo", 1].state == "READY"
+    assert str(server.models(exclude_not_ready=True)["echo", 1]) == "{'name': 'echo', 'version': 1, 'state': 'READY'}"
+
+
+def test_a_model_is_found_by_its_name_alone(server: api.Server) -> None:
+    models = server.models()
+    assert isinstance(models, api.ModelDictionary)
+    assert (models["echo"].version, models["echo"].state) == (-1, None)
+    (response,) = models["echo"].infer(inputs={"x": X})
+    assert response.outputs["y"].numpy().tolist() == X.tolist()
+    for key in ("nobody", ("echo", 7)):
+        with pytest.raises(KeyError):
+            models[key]
+
+
+def test_an_unload_is_waited_for(server: api.Server) -> None:
+    server.unload("text", wait_until_unloaded=True, polling_interval=0.01, timeout=30)
+    assert server.models()["text", 1].state == "UNAVAILABLE"
+    assert server.load("text").ready()
 
 
 def test_load_and_unload(server: api.Server) -> None:

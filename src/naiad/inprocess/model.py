@@ -35,10 +35,18 @@ class RequestArguments(TypedDict, total=False):
 class Model:
     """A model by name; ``Server.model`` makes it. It need not be loaded.
 
-    Any thread may use it. A model that is not ready fails the requests to it.
+    Any thread may use it. A model that is not ready fails the requests to it. ``state`` and ``reason`` are those that
+    ``Server.models`` has seen, None for a model that it had no state of.
     """
 
-    def __init__(self, engine: EngineThread, name: str, version: int | str = -1, state: str = "", reason: str = ""):
+    def __init__(
+        self,
+        engine: EngineThread,
+        name: str,
+        version: int | str = -1,
+        state: str | None = None,
+        reason: str | None = None,
+    ) -> None:
         self._engine = engine
         self.name = name
         self.version = version
@@ -48,11 +56,7 @@ class Model:
         self._datatypes: Mapping[str, DataType] | None = None
 
     def __repr__(self) -> str:
-        return f"Model({self.name!r}, version={self.version!r})"
-
-    def any_version(self) -> Model:
-        """The same model, whichever version serves."""
-        return Model(self._engine, self.name)
+        return str({"name": self.name, "version": self.version, "state": self.state})
 
     def create_request(self, **arguments: Unpack[RequestArguments]) -> LocalRequest:
         """A request, which ``infer`` takes any number of times."""
@@ -152,15 +156,3 @@ class Model:
     def statistics(self) -> dict[str, Any]:
         """Its counters, as the statistics of the protocol."""
         return self._engine.read(lambda engine: engine.statistics(self.name, self._version))
-
-
-class Models(dict[tuple[str, int], Model]):
-    """Models by name and version; by the name alone, the model without a version."""
-
-    def __getitem__(self, key: tuple[str, int] | str) -> Model:
-        if isinstance(key, tuple):
-            return super().__getitem__(key)
-        for (name, _), model in self.items():
-            if name == key:
-                return model.any_version()
-        raise KeyError(key)

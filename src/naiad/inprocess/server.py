@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +19,8 @@ from naiad.errors import InvalidArgumentError, UnavailableError
 from naiad.inprocess.bound_model import BindableModel, FunctionModel, backend_of_bound
 from naiad.inprocess.engine_thread import EngineThread
 from naiad.inprocess.file_log import FileLog
-from naiad.inprocess.model import Model, Models
+from naiad.inprocess.model import Model
+from naiad.inprocess.model_dictionary import ModelDictionary
 from naiad.inprocess.options import read_options
 from naiad.inprocess.stop_signals import stop_signals
 from naiad.repository.local.layout import check_model_name
@@ -241,14 +244,10 @@ class Server:
         """
         return Model(self._running, model_name, model_version)
 
-    def models(self, exclude_not_ready: bool = False) -> Models:
-        """All models of the repositories by name and version, -1 where no version was tried; or by name alone."""
-        found = Models()
-        for row in self._running.read(lambda engine: engine.index(exclude_not_ready)):
-            version = int(row.get("version", -1))
-            made = Model(self._running, row["name"], version, row.get("state", ""), row.get("reason", ""))
-            found[row["name"], version] = made
-        return found
+    def models(self, exclude_not_ready: bool = False) -> ModelDictionary:
+        """All models of the repositories by name and version; -1 where no version was tried."""
+        rows = self._running.read(lambda engine: engine.index(exclude_not_ready))
+        return ModelDictionary(self._running, rows)
 
     # Changes
 
@@ -266,9 +265,32 @@ class Server:
         self._running.load(model_name, _overrides(parameters) if parameters else NO_OVERRIDES)
         return Model(self._running, model_name)
 
-    def unload(self, model: str | Model, unload_dependents: bool = False) -> None:
-        """Unload a model, in explicit mode; it is closed after its last response. Errors as ``load``."""
-        self._running.unload(model.name if isinstance(model, Model) else model, unload_dependents)
+    def unload(
+        self,
+        model: str | Model,
+        unload_dependents: bool = False,
+        wait_until_unloaded: bool = False,
+        polling_interval: float = 0.1,
+        timeout: float | None = None,
+    ) -> None:
+        """Unload a model, in explicit mode; it is closed after its last response. Errors as ``load``.
+
+        Args:
+            model: the model.
+            unload_dependents: unload the models that only it needs, too.
+            wait_until_unloaded: return when the model is closed.
+            polling_interval: seconds between two looks.
+            timeout: for how many seconds to wait at most; None for any time. No error follows.
+        """
+        name = model.name if isinstance(model, Model) else model
+        self._running.unload(name, unload_dependents)
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        while wait_until_unloaded and self._is_loaded(name) and time.monotonic() < end:
+            time.sleep(polling_interval)
+
+    def _is_loaded(self, name: str) -> bool:
+        rows = self._running.read(lambda engine: engine.index(False))
+        return any(row["name"] == name and row.get("state", "UNAVAILABLE") != "UNAVAILABLE" for row in rows)
 
     @property
     def _running(self) -> EngineThread:
