@@ -48,6 +48,22 @@ class TritonPythonModel:
             raise pb_utils.TritonModelException(response.error().message())
         return pb_utils.InferenceResponse(output_tensors=response.output_tensors())
 """
+SPAWNS = """
+import multiprocessing
+import sys
+
+
+def double(x):
+    return pb_utils.Tensor("Y", 2 * x).as_numpy()
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        arrays = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
+        with multiprocessing.get_context("START").Pool(1) as pool:
+            found = pool.map_async(double, arrays).get(DEADLINE_S)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", y)]) for y in found]
+"""
 NAMED = """
 input [ { name: "X" data_type: TYPE_FP32 dims: [ -1 ] }, { name: "MODEL" data_type: TYPE_STRING dims: [ 1 ] } ]
 output [ { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] } ]
@@ -152,6 +168,14 @@ def test_what_differs_from_the_configuration_reaches_callers_and_is_said_once(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("start", ["spawn", "forkserver"])
+def test_processes_that_a_model_starts_run_its_functions(tmp_path: Path, start: str) -> None:
+    source = SPAWNS.replace("START", start).replace("DEADLINE_S", "20")
+    write_python_model(tmp_path / "models", "spawns", source)
+    with client_of(tmp_path / "models", tmp_path / "log") as client:
+        assert client.infer("spawns", 3)[0, 0] == 6
+
+
 def test_the_example_of_the_documentation(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "python-models.md").read_text(encoding="utf-8")
     (source,) = re.findall(r"```python\n(.*?)```", text, re.S)

@@ -2,6 +2,9 @@
 
 Python puts the folder of this file first on its search path, where the names of its neighbours would hide other
 packages. So that is undone before anything else is imported, and the folder becomes a package.
+
+``multiprocessing`` also runs this file in the processes that a model spawns, as ``__mp_main__``. They get the models'
+interface when they import it: what they run is often a function of the model's file.
 """
 
 from __future__ import annotations
@@ -9,7 +12,15 @@ from __future__ import annotations
 import os
 import sys
 
+TYPE_CHECKING = False  # As the type checker reads it, without an import.
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
 PACKAGE = "naiad_worker"
+NAMES = ("triton_python_backend_utils", "c_python_backend_utils")
+"""The models' interface in the reference."""
 
 
 def _leave_search_path() -> str:
@@ -40,8 +51,7 @@ def _provide_interfaces() -> None:
     from types import ModuleType
 
     interface = import_module(PACKAGE + ".api.pb_utils")
-    # The two names of the reference, and that of Naiad.
-    for name in ("triton_python_backend_utils", "c_python_backend_utils", "naiad.python_backend"):
+    for name in (*NAMES, "naiad.python_backend"):
         sys.modules[name] = interface
     # An environment without Naiad: an empty package leads to the interface.
     if find_spec("naiad") is None:
@@ -50,6 +60,25 @@ def _provide_interfaces() -> None:
     else:
         package = import_module("naiad")
     vars(package)["python_backend"] = interface
+
+
+class _Interfaces:
+    """Provides the models' interface in a spawned process, once one of its names is imported."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        from importlib.util import spec_from_loader
+
+        # Asked last: "naiad" is here only where it is not installed.
+        return spec_from_loader(name, self) if name in (*NAMES, "naiad") else None  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        _make_package(os.path.dirname(os.path.abspath(__file__)))
+        sys.meta_path.remove(self)
+        _provide_interfaces()
+        return sys.modules[spec.name]
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is left to do."""
 
 
 def _ignore_signals() -> None:
@@ -78,3 +107,5 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
+if __name__ == "__mp_main__":
+    sys.meta_path.append(_Interfaces())
