@@ -57,12 +57,23 @@ def double(x):
     return pb_utils.Tensor("Y", 2 * x).as_numpy()
 
 
+class Told:
+    def __del__(self):
+        sys.stderr.write("the model is gone\\n")
+
+
 class TritonPythonModel:
+    def initialize(self, args):
+        self.told = Told()
+
     def execute(self, requests):
         arrays = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
         with multiprocessing.get_context("START").Pool(1) as pool:
             found = pool.map_async(double, arrays).get(DEADLINE_S)
         return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", y)]) for y in found]
+
+    def finalize(self):
+        sys.stderr.write("finalize\\n")
 """
 NAMED = """
 input [ { name: "X" data_type: TYPE_FP32 dims: [ -1 ] }, { name: "MODEL" data_type: TYPE_STRING dims: [ 1 ] } ]
@@ -174,6 +185,13 @@ def test_processes_that_a_model_starts_run_its_functions(tmp_path: Path, start: 
     write_python_model(tmp_path / "models", "spawns", source)
     with client_of(tmp_path / "models", tmp_path / "log") as client:
         assert client.infer("spawns", 3)[0, 0] == 6
+
+
+def test_a_model_is_dropped_when_it_has_ended(tmp_path: Path) -> None:
+    write_python_model(tmp_path / "models", "spawns", SPAWNS.replace("DEADLINE_S", "20"))
+    with client_of(tmp_path / "models", tmp_path / "log") as client:
+        server = client.server
+    assert re.search("finalize.*the model is gone", server.log, re.DOTALL)
 
 
 def test_the_example_of_the_documentation(tmp_path: Path) -> None:

@@ -180,6 +180,8 @@ class Session:
                 self._runner.close()
             if self._side_loop is not None:
                 self._side_loop.stop()
+            # Its ``__del__``, and those of what it holds, run while the interpreter is whole.
+            self._model = self._executor = self._readiness = self._runner = None
 
     def leave_if_gpu_lost(self, error: object) -> None:
         """End the process, whose responses are sent, where it has lost a GPU: the server starts another."""
