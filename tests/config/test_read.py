@@ -353,6 +353,22 @@ def test_one_value_stands_for_a_list_of_it(form: ConfigFormat) -> None:
     assert found.max_batch_size == 4
 
 
+def test_json_may_be_what_python_prints_of_a_dict() -> None:
+    found = {"name": "it's", "backend": 'a "b"', "default_model_filename": """'c' "d" \\'""", "max_batch_size": 4,
+             "input": [{"name": "x, }", "data_type": "TYPE_FP32", "dims": [1, 2]}]}  # fmt: skip
+    wanted = parse_config(json.dumps(found), ConfigFormat.JSON).config
+    assert parse_config(str(found), ConfigFormat.JSON).config == wanted
+    assert wanted.default_model_filename == found["default_model_filename"]
+
+
+def test_a_comma_in_json_may_stand_at_the_end() -> None:
+    text = '{"name": ",]", "input": [{"name": "x", "dims": [1, 2,],},\n ],}'
+    config = parse_config(text, ConfigFormat.JSON).config
+    assert (config.name, list(config.input[0].dims)) == (",]", [1, 2])
+    for wrong in ("{,}", '{"input": [,]}', '{"name": "a",,}', '{"name": ,}'):
+        assert problems_of(wrong, ConfigFormat.JSON)
+
+
 def test_keys_in_json_may_be_without_quotes() -> None:
     text = '{name: "a,b: {c: 1}", "max_batch_size": 4,\n  dynamic_batching : {preferred_batch_size: [2, 4]}, input:[]}'
     config = parse_config(text, ConfigFormat.JSON).config

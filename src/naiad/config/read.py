@@ -33,8 +33,17 @@ logger = logging.getLogger("naiad")
 
 MAX_CONFIG_BYTES = 1 << 20
 _UNKNOWN = re.compile(r'has no field named "(\w+)"')
-# A text first, so that nothing within one is taken for a key.
-_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)([A-Za-z_]\w*)\s*:', re.DOTALL)
+# A text first, so that nothing within one is taken for a key. Then one in single quotes, a key, and a comma at the end.
+_LOOSE_JSON = re.compile(
+    r"""
+    "(?:[^"\\]|\\.)*"
+    |'(?P<text>(?:[^'\\]|\\.)*)'
+    |(?P<before>[{,]\s*)(?P<key>[A-Za-z_]\w*)\s*:
+    |(?<=[\w"'}\]]),(?P<end>\s*[}\]])
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+_QUOTES = re.compile(r'\\.|"', re.DOTALL)
 
 
 class ConfigFormat(Enum):
@@ -188,7 +197,7 @@ def _text_format_error(
 
 def _parse_data(text: str, config_format: ConfigFormat, config: Any, file: Path | None) -> Inspection:
     if config_format is ConfigFormat.JSON:
-        text = _with_quoted_keys(text)
+        text = _LOOSE_JSON.sub(_as_json, text)
         inspection = inspect(read_json_entries(text), config.DESCRIPTOR, is_text=False)
         data = json.loads(text) if text.strip() else {}
     else:
@@ -202,9 +211,16 @@ def _parse_data(text: str, config_format: ConfigFormat, config: Any, file: Path 
     return inspection
 
 
-def _with_quoted_keys(text: str) -> str:
-    """JSON whose keys may be without quotes, as protobuf's own reader in C++ takes them, as proper JSON."""
-    return _BARE_KEY.sub(lambda found: f'{found[1]}"{found[2]}":' if found[2] else found[0], text)
+def _as_json(found: re.Match[str]) -> str:
+    """What protobuf's own reader in C++ takes beside proper JSON, as such: what Python prints of a dict, say."""
+    if found["key"]:
+        return f'{found["before"]}"{found["key"]}":'
+    if found["end"]:
+        return found["end"]
+    if found["text"] is None:
+        return found[0]
+    inner = _QUOTES.sub(lambda quote: {"\\'": "'", '"': r"\""}.get(quote[0], quote[0]), found["text"])
+    return f'"{inner}"'
 
 
 def _raise_findings(inspection: Inspection, file: Path | None) -> None:
