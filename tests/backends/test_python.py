@@ -213,7 +213,7 @@ CHANGES_THE_DICTIONARY = (
     def auto_complete_config(config):
         found = config.as_dict()
         found["input"].append({"name": "X", "data_type": "TYPE_FP32", "dims": [-1], "allow_ragged_batch": True})
-        found["output"].append({"name": "Y", "data_type": "TYPE_FP32", "dims": [-1]})
+        found["output"].append({"name": "Y", "data_type": "TYPE_FP32", "dims": -1})
         found["max_batch_size"] = 4
         found["SCHEDULER"] = {}
         return config

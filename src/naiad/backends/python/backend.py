@@ -22,6 +22,7 @@ from naiad.backends.python.trial import TrialRequests
 from naiad.backends.shared.worker_limits import WorkerLimits, check_processes, read_limits
 from naiad.config.export import config_json
 from naiad.config.freeze import instance_group
+from naiad.config.parsing.single_values import with_lists
 from naiad.errors import InternalError, ModelLoadError
 from naiad.execution.worker.process import END_S, WorkerProcess, WorkerTimeoutError
 from naiad.worker.ipc.frames import CONFIG, VERSION
@@ -254,7 +255,8 @@ class PythonBackend(Backend):
 def _merge(config: Any, completed: dict[str, Any], model: str) -> None:
     """Copy what ``auto_complete_config`` may set into the configuration."""
     try:
-        made = ParseDict({k: completed[k] for k in _COMPLETED if k in completed}, type(config)(), True)
+        chosen = with_lists({k: completed[k] for k in _COMPLETED if k in completed}, config.DESCRIPTOR)
+        made = ParseDict(chosen, type(config)(), True)
     except ParseError as error:
         raise ModelLoadError(
             f"auto_complete_config of model '{model}' returned an unusable configuration: {error}"
