@@ -148,14 +148,6 @@ def test_what_is_no_tensor(make: Callable[[], object], text: str) -> None:
         make()
 
 
-def test_a_model_is_found_by_its_name_alone(server: api.Server) -> None:
-    models = server.models()
-    assert models["echo"].version == -1
-    assert models["echo", 1].version == 1
-    with pytest.raises(KeyError, match="other"):
-        models["other"]
-
-
 def test_unknown_models(server: api.Server) -> None:
     with pytest.raises(NotFoundError, match="unknown model: 'nothing'"):
         list(server.model("nothing").infer(inputs={"x": X}))
