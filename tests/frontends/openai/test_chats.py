@@ -111,6 +111,15 @@ def test_what_a_text_has_to_fit(openai: ServerPort) -> None:
     assert json.loads(found["guided_decoding_guide"][0]) == schema
 
 
+@pytest.mark.parametrize("model", ["words", "talker"])
+def test_a_schema_that_is_nested_too_deep_to_be_told(openai: ServerPort, model: str) -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(400):
+        schema = {"a": schema}
+    tool = {"type": "function", "function": {"name": "deep", "parameters": schema}}
+    assert "nested too deep" in refused(chat(openai, model=model, tools=[tool], tool_choice="required"), 400)
+
+
 @pytest.mark.parametrize(
     ("more", "text"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Callable
@@ -36,6 +37,8 @@ from naiad.wire.openai.generated import Generated
 from naiad.wire.v2.binary import BinaryPlan
 from naiad.wire.v2.generate import inputs_header
 from naiad.wire.v2.json import decode_data
+
+log = logging.getLogger(__name__)
 
 _Request = TypeVar("_Request", ChatRequest, CompletionRequest, EmbeddingRequest)
 
@@ -107,6 +110,11 @@ class OpenAiInference:
             retry, fail = partial(self._with_errors, exchange, model, step), partial(self._refuse, exchange, model)
             if not wait_for_model(self._engine.demand, error, 0, exchange, retry, fail):
                 fail(error)
+        except Exception:
+            # Nothing else catches it behind the work of a thread, and the caller would wait for ever.
+            log.exception("handler failed: %s %s", exchange.head.method, exchange.head.target)
+            text = "internal error while the request was handled; the server's log has the details"
+            send_error(exchange, InternalError(text))
 
     def _refuse(self, exchange: Exchange, model: str, error: NaiadError) -> None:
         log_refusal(error, "", model)

@@ -107,7 +107,7 @@ def _vllm_parameters(
         parameters["lora_name"] = adapter
     if schema is not None:
         # As JSON in JSON, which the backend reads into an object of vLLM.
-        parameters["structured_outputs"] = orjson.dumps(schema).decode()
+        parameters["structured_outputs"] = _schema_json(schema)
     return orjson.dumps(parameters).decode()
 
 
@@ -150,5 +150,12 @@ def _guide(schema: Mapping[str, Any] | None, spec: ModelSpec) -> dict[str, Any]:
         )
     if "json" not in schema:
         return {"guided_decoding_guide_type": "json"}
-    guide = orjson.dumps(schema["json"]).decode()
-    return {"guided_decoding_guide_type": "json_schema", "guided_decoding_guide": guide}
+    return {"guided_decoding_guide_type": "json_schema", "guided_decoding_guide": _schema_json(schema["json"])}
+
+
+def _schema_json(schema: Mapping[str, Any]) -> str:
+    try:
+        return orjson.dumps(schema).decode()
+    except TypeError:
+        # What can be read may be nested deeper than what can be written.
+        raise InvalidArgumentError("the JSON schema that the text has to fit is nested too deep") from None
