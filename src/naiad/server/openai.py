@@ -35,7 +35,7 @@ def openai_listener(parts: Parts, metrics: Callable[[], Application]) -> HttpLis
     settings = openai_settings(options)
     application: Application = OpenAiApplication(
         parts.engine,
-        OpenAiInference(parts.engine, settings, parts.budget),
+        OpenAiInference(parts.engine, parts.catalog, settings, parts.budget),
         OpenAiModels(parts.engine, parts.catalog, settings, parts.budget),
         metrics() if options.allow_metrics else None,
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.language_models import openai_served, write_language_models
-from support.openai_requests import completion, refused
+from support.openai_requests import completion, refused, sampling
 from support.server_port import ServerPort, loaded
 
 MODELS = "/v1/models"
@@ -61,6 +61,11 @@ def test_models_come_and_go(explicit: ServerPort) -> None:
 def test_adapters_are_listed_behind_their_model(explicit: ServerPort) -> None:
     assert names(explicit) == ["words", "words_lora_pirate", "words_lora_poet"]
     assert loaded(explicit.get(f"{MODELS}/words_lora_poet"))["id"] == "words_lora_poet"
+
+
+def test_an_adapter_that_its_model_does_not_have(explicit: ServerPort) -> None:
+    assert sampling(completion(explicit, model="words_lora_poet"))["lora_name"] == "poet"
+    assert refused(completion(explicit, model="words_lora_x"), 400) == "Unknown LoRA: x; for model: words_lora_x"
 
 
 def test_a_chat_without_a_tokenizer(explicit: ServerPort) -> None:

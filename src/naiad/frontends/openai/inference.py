@@ -19,7 +19,7 @@ from naiad.frontends.inference.model_wait import wait_for_model
 from naiad.frontends.inference.offload import OFF_LOOP_BYTES, run_off_loop
 from naiad.frontends.inference.refusals import log_refusal
 from naiad.frontends.inference.request_planner import Planner
-from naiad.frontends.openai.adapters import split_name
+from naiad.frontends.openai.adapters import ModelFiles, check_adapter, split_name
 from naiad.frontends.openai.errors import send_error
 from naiad.frontends.openai.model_inputs import VLLM, embedding_inputs, generation_inputs, kind_of
 from naiad.frontends.openai.model_request import ModelRequest
@@ -47,11 +47,13 @@ class OpenAiInference:
     """Handles the requests that models answer.
 
     Args:
+        files: finds the models' adapters.
         budget: counts what threads read.
     """
 
-    def __init__(self, engine: Engine, settings: OpenAiSettings, budget: RequestBudget) -> None:
+    def __init__(self, engine: Engine, files: ModelFiles, settings: OpenAiSettings, budget: RequestBudget) -> None:
         self._engine = engine
+        self._files = files
         self._settings = settings
         self._budget = budget
 
@@ -122,8 +124,23 @@ class OpenAiInference:
 
     def _complete(self, exchange: Exchange, request: CompletionRequest) -> None:
         model, adapter = self._find(request.model)
-        kind = kind_of(model.spec, self._settings.kind)
-        request.check(kind == VLLM)
+        request.check(kind_of(model.spec, self._settings.kind) == VLLM)
+        if not adapter:
+            self._end_completion(exchange, request)
+            return
+
+        def checked(_: None) -> None:
+            self._with_errors(exchange, request.model, lambda: self._end_completion(exchange, request))
+
+        self._off_loop(exchange, partial(self._check_adapter, request.model), checked, 0)
+
+    def _check_adapter(self, name: str) -> None:
+        model, adapter = split_name(name, self._settings.separator)
+        if adapter:
+            check_adapter(self._files, model, adapter, name)
+
+    def _end_completion(self, exchange: Exchange, request: CompletionRequest) -> None:
+        model, adapter = self._find(request.model)
         head = _response_head(request.model)
         documents = CompletionDocuments(head)
         self._generate(exchange, model, request, request.prompt, adapter, documents, head.id)
@@ -140,9 +157,13 @@ class OpenAiInference:
         def rendered(prompt: str) -> None:
             self._with_errors(exchange, request.model, lambda: self._end_chat(exchange, request, prompt))
 
+        def render() -> str:
+            self._check_adapter(request.model)
+            return template.render(messages, request.tools)
+
         # In a thread: a template is a program, and a long conversation takes it long.
         size = sum(len(turn["content"] or "") for turn in messages)
-        self._off_loop(exchange, lambda: template.render(messages, request.tools), rendered, size)
+        self._off_loop(exchange, render, rendered, size)
 
     def _end_chat(self, exchange: Exchange, request: ChatRequest, prompt: str) -> None:
         settings = self._settings

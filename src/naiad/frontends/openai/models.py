@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from naiad.engine.engine import Engine
 from naiad.errors import NaiadError
 from naiad.frontends.http.server.exchange import Body, Exchange, Handler
 from naiad.frontends.http.server.replies import send_json
 from naiad.frontends.inference.offload import run_off_loop
-from naiad.frontends.openai.adapters import adapters_of
+from naiad.frontends.openai.adapters import ModelFiles, adapters_of
 from naiad.frontends.openai.errors import send_error, send_refusal
 from naiad.frontends.openai.settings import OpenAiSettings
 from naiad.repository.local.overrides import Overrides
 from naiad.scheduling.admission import RequestBudget
 from naiad.wire.openai.documents import model_document
 
-if TYPE_CHECKING:
-    from naiad.config.source import ModelSource
-
 _NOT_EXPLICIT: Final = "Model load/unload requires --model-control-mode=explicit"
-
-
-class ModelFiles(Protocol):
-    """Where the files of models are; ``repository.catalog.Catalog``."""
-
-    def find(self, name: str) -> ModelSource: ...
 
 
 class OpenAiModels:
@@ -81,10 +71,8 @@ class OpenAiModels:
         found = []
         for name, created in times.items():
             found.append(model_document(name, created))
-            # A model that was taken out of its repository serves until it is unloaded.
-            with suppress(NaiadError, OSError):
-                for adapter in adapters_of(self._files.find(name)):
-                    found.append(model_document(f"{name}{self._settings.separator}{adapter}", created))
+            for adapter in adapters_of(self._files, name) or ():
+                found.append(model_document(f"{name}{self._settings.separator}{adapter}", created))
         return found
 
     def load(self, name: str) -> Handler:
