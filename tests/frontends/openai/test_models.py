@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -56,6 +57,23 @@ def test_models_come_and_go(explicit: ServerPort) -> None:
     assert refused(explicit.post(f"{path}/unload", b""), 400) == "Unknown model: talker"
     assert "failed to poll from model repository" in refused(explicit.post(f"{MODELS}/nobody/load", b""), 500)
     assert refused(explicit.get(path), 404) == "Unknown model: talker"
+
+
+def test_of_several_loads_at_once_one_is_done(explicit: ServerPort) -> None:
+    path = f"{MODELS}/embedder"
+    with ThreadPoolExecutor(4) as pool:
+        responses = list(pool.map(lambda _: explicit.post(f"{path}/load", b""), range(4)))
+    done, *others = sorted(responses, key=lambda response: response.status)
+    assert loaded(done)["id"] == "embedder"
+    assert {refused(other, 400) for other in others} == {"Model 'embedder' is already loaded"}
+    assert explicit.server.log.count("successfully loaded 'embedder'") == 1
+    assert loaded(explicit.post(f"{path}/unload", b""))
+
+
+@pytest.mark.parametrize("name", ["..", "%20"])
+def test_a_name_that_no_model_has(explicit: ServerPort, name: str) -> None:
+    assert "Failed to load model" in refused(explicit.post(f"{MODELS}/{name}/load", b""), 400)
+    assert "Unknown model" in refused(explicit.post(f"{MODELS}/{name}/unload", b""), 400)
 
 
 def test_adapters_are_listed_behind_their_model(explicit: ServerPort) -> None:

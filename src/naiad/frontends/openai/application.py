@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
+from urllib.parse import unquote
 
 from naiad.engine.engine import Engine
 from naiad.frontends.http.server.exchange import Application, Body, Exchange, Handler
@@ -71,7 +72,7 @@ class OpenAiApplication:
             if (found := pattern.fullmatch(head.target)) is not None:
                 if head.method != method:
                     return _refusing(head, 405, "Method Not Allowed", method)
-                return make(found["name"])
+                return make(unquote(found["name"]))
         return _refusing(head, 404, "Not Found")
 
     def _ready(self, exchange: Exchange, body: Body) -> None:

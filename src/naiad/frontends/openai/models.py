@@ -14,6 +14,7 @@ from naiad.frontends.inference.offload import run_off_loop
 from naiad.frontends.openai.adapters import ModelFiles, adapters_of
 from naiad.frontends.openai.errors import send_error, send_refusal
 from naiad.frontends.openai.settings import OpenAiSettings
+from naiad.repository.local.layout import check_model_name
 from naiad.repository.local.overrides import Overrides
 from naiad.scheduling.admission import RequestBudget
 from naiad.wire.openai.documents import model_document
@@ -34,6 +35,8 @@ class OpenAiModels:
         self._files = files
         self._settings = settings
         self._budget = budget
+        # By model: the callers that asked for a load while one was under way.
+        self._loading: dict[str, list[Exchange]] = {}
 
     def list_all(self, exchange: Exchange, body: Body) -> None:
         """Answer with the models that serve."""
@@ -82,17 +85,32 @@ class OpenAiModels:
             if not self._settings.loads:
                 send_refusal(exchange, 400, _NOT_EXPLICIT)
             elif name in self._engine.loaded_times():
-                send_refusal(exchange, 400, f"Model '{name}' is already loaded")
+                _refuse_loaded(exchange, name)
+            elif name in self._loading:
+                self._loading[name].append(exchange)
             else:
-                self._engine.load(name, Overrides(None, {}), partial(self._end_load, exchange, name))
+                self._begin_load(exchange, name)
 
         return handle
 
+    def _begin_load(self, exchange: Exchange, name: str) -> None:
+        try:
+            check_model_name(name)
+        except NaiadError as error:
+            send_refusal(exchange, error.http_status, f"Failed to load model '{name}': {error}")
+            return
+        self._loading[name] = []
+        self._engine.load(name, Overrides(None, {}), partial(self._end_load, exchange, name))
+
     def _end_load(self, exchange: Exchange, name: str, error: NaiadError | None) -> None:
+        others = self._loading.pop(name)
         if error is None:
             send_json(exchange, model_document(name, self._engine.loaded_times().get(name, 0)))
-        else:
-            _refuse(exchange, f"Failed to load model '{name}'", error)
+            for other in others:
+                _refuse_loaded(other, name)
+            return
+        for one in (exchange, *others):
+            _refuse(one, f"Failed to load model '{name}'", error)
 
     def unload(self, name: str) -> Handler:
         """The handler that unloads a model, and answers once it takes no further requests."""
@@ -112,6 +130,10 @@ class OpenAiModels:
             send_json(exchange, {"status": "success", "model": name})
         else:
             _refuse(exchange, f"Failed to unload model '{name}'", error)
+
+
+def _refuse_loaded(exchange: Exchange, name: str) -> None:
+    send_refusal(exchange, 400, f"Model '{name}' is already loaded")
 
 
 def _refuse(exchange: Exchange, failure: str, error: NaiadError) -> None:
