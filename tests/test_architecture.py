@@ -82,8 +82,15 @@ MAY_USE_NETWORK = {
     ),
     "ssl": ("frontends", "server", "cli", "perf", "client", "repository.remote.stores.web"),
     "httptools": ("wire.http1.head", "frontends"),
-    # Loading threads fetch what lies elsewhere.
-    "urllib": ("repository.remote", "cli.explain", "perf.target", "client", "pytriton.client.url"),
+    # Loading threads fetch what lies elsewhere; names in paths are decoded.
+    "urllib": (
+        "repository.remote",
+        "cli.explain",
+        "perf.target",
+        "client",
+        "pytriton.client.url",
+        "frontends.openai.application",
+    ),
     "http": ("repository.remote.stores.web",),
     # Answers are kept there by threads of its own.
     "redis": ("cache.redis",),

@@ -12,8 +12,9 @@ from naiad.frontends.http.server.access_log import with_request_log
 from naiad.frontends.http.server.cors import shared_with
 from naiad.frontends.http.server.cross_site import without_cross_site
 from naiad.frontends.http.server.listener import HttpListener
-from naiad.frontends.openai.access import refusing
+from naiad.frontends.openai.access import refuse_cross_site, refusing
 from naiad.frontends.openai.application import OpenAiApplication, feature_of_openai
+from naiad.frontends.openai.errors import refusal_json
 from naiad.frontends.openai.inference import OpenAiInference
 from naiad.frontends.openai.models import OpenAiModels
 from naiad.frontends.openai.settings import openai_settings
@@ -41,7 +42,8 @@ def openai_listener(parts: Parts, metrics: Callable[[], Application]) -> HttpLis
     )
     application = guarded(application, parts.gates.openai, feature_of_openai, refusing)
     origins = options.http_cors_origin
-    application = shared_with(without_cross_site(application, origins, feature_of_openai), origins)
+    application = without_cross_site(application, origins, feature_of_openai, refuse_cross_site)
+    application = shared_with(application, origins)
     listener = HttpListener(
         with_request_log(application, parts.log.settings.log_verbose_level),
         options.openai_address,
@@ -50,6 +52,7 @@ def openai_listener(parts: Parts, metrics: Callable[[], Application]) -> HttpLis
         limits=replace(http_limits(options, parts.shares), too_large_status=413),
         option="--openai-port",
         budget=parts.budget,
+        error_json=refusal_json,
     )
     parts.ports["openai"] = listener
     parts.log.when_changed.append(partial(_follow_log, listener, application))

@@ -52,8 +52,26 @@ def test_api_keys_are_those_of_openai_clients(language_models: Path, tmp_path: P
 
 def test_pages_of_other_sites_load_no_models(openai: ServerPort) -> None:
     page = {"Origin": "https://other.example", "Sec-Fetch-Site": "cross-site"}
-    assert openai.post("/v1/models/words/unload", b"", page).status == 403
+    assert "a page of another site" in refused(openai.post("/v1/models/words/unload", b"", page), 403)
     assert openai.post(COMPLETIONS, GIVEN, page).status == 200
+
+
+def test_a_key_that_is_used_too_often(language_models: Path, tmp_path: Path) -> None:
+    with openai_served(tmp_path / "log", language_models, f"--api-key=a infer {hashed('a')} rate=0.01") as port:
+        key = {"Authorization": "Bearer a"}
+        assert port.post(COMPLETIONS, GIVEN, key).status == 200
+        response = port.post(COMPLETIONS, GIVEN, key)
+        assert "beyond its limit" in refused(response, 429)
+        assert response.json()["error"]["type"] == "rate_limit_error"
+        assert int(response.headers["retry-after"]) > 1
+
+
+def test_what_the_connection_refuses(language_models: Path, tmp_path: Path) -> None:
+    with openai_served(tmp_path / "log", language_models, "--http-max-input-size=100") as port:
+        response = port.post(COMPLETIONS, b"x" * 101)
+        assert "Use --http-max-input-size to increase the limit." in refused(response, 413)
+        assert response.json()["error"]["code"] == "content_too_large"
+        assert refused(port.request("POST", COMPLETIONS, None, {"Content-Length": "-1"}), 400)
 
 
 def test_beside_front_end_processes(language_models: Path, tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from naiad.errors import InvalidArgumentError, NaiadError, NotFoundError, RateLimitError
+from naiad.errors import InvalidArgumentError, NaiadError, NotFoundError
 from naiad.frontends.dashboard.access import VIEW, DashboardAccess
 from naiad.frontends.dashboard.config_page import checked, explained
 from naiad.frontends.dashboard.event_stream import DashboardStream
 from naiad.frontends.dashboard.static_files import INDEX, SECURITY_HEADERS, content, content_type
-from naiad.frontends.http.server.access_gate import challenge
+from naiad.frontends.http.server.access_gate import refusal_fields
 from naiad.frontends.http.server.replies import JSON, TEXT, send_error, send_message
 from naiad.frontends.http.v2.load_body import read_object
 
@@ -76,10 +76,8 @@ class Dashboard:
                 return
             try:
                 handler(exchange, body)
-            except RateLimitError as error:
-                send_error(exchange, error, JSON, (("Retry-After", str(error.retry_s)), *SECURITY_HEADERS))
             except NaiadError as error:
-                send_error(exchange, error, JSON, (*challenge(error), *SECURITY_HEADERS))
+                send_error(exchange, error, JSON, (*refusal_fields(error), *SECURITY_HEADERS))
 
         return handle
 

@@ -8,7 +8,7 @@ import orjson
 
 from naiad.errors import NaiadError, RateLimitError, RestrictedError, ScopeError, UnauthenticatedError
 from naiad.frontends.access.features import HEALTH_FEATURE, REPOSITORY_FEATURE, feature_of_http
-from naiad.frontends.http.server.replies import JSON, TEXT, send_error
+from naiad.frontends.http.server.replies import JSON, TEXT
 from naiad.wire.http1.head import encode_head
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def refusing(error: NaiadError) -> Handler:
     body = orjson.dumps({"error": str(error)})
     type_ = TEXT if isinstance(error, RestrictedError) else JSON
     # Encoded once: refused callers repeat themselves.
-    response = encode_head(error.http_status, type_, len(body), challenge(error)) + body
+    response = encode_head(error.http_status, type_, len(body), refusal_fields(error)) + body
 
     def refuse(exchange: Exchange, body: bytearray | memoryview) -> None:
         exchange.send(response)
@@ -64,7 +64,7 @@ def guarded(
             # The reasons of failed loads hold paths and texts of models: only callers who may read the index get them.
             head.query = ""
         handler = application(head)
-        return handler if key is None else _limited(handler, key)
+        return handler if key is None else _limited(handler, key, refuse)
 
     return find
 
@@ -77,8 +77,11 @@ def _may_read_index(gate: Gate, head: RequestHead) -> bool:
     return True
 
 
-def challenge(error: NaiadError) -> tuple[tuple[str, str], ...]:
-    """The header fields of a refusal: the one that names the credentials to send. Source: RFC 6750, section 3."""
+def refusal_fields(error: NaiadError) -> tuple[tuple[str, str], ...]:
+    """The header fields of a refusal: which credentials to send (RFC 6750, section 3), or when to try again."""
+    if isinstance(error, RateLimitError):
+        # The true wait is known here, unlike that of a full queue.
+        return (("Retry-After", str(error.retry_s)),)
     if isinstance(error, UnauthenticatedError):
         reason = f', error="{error.reason_code}"' if error.reason_code else ""
     elif isinstance(error, ScopeError):
@@ -88,13 +91,12 @@ def challenge(error: NaiadError) -> tuple[tuple[str, str], ...]:
     return (("WWW-Authenticate", _CHALLENGE + reason),)
 
 
-def _limited(handler: Handler, key: KnownKey) -> Handler:
+def _limited(handler: Handler, key: KnownKey, refuse: Callable[[NaiadError], Handler]) -> Handler:
     def handle(exchange: Exchange, body: bytearray | memoryview) -> None:
         try:
             key.take()
         except RateLimitError as error:
-            # The true wait is known here, unlike that of a full queue.
-            send_error(exchange, error, JSON, (("Retry-After", str(error.retry_s)),))
+            refuse(error)(exchange, body)
         else:
             handler(exchange, body)
 

@@ -216,7 +216,8 @@ class HttpConnection(ResponseWriter):
     def _handler_failed(self, exchange: Exchange) -> None:
         log.exception("handler failed: %s %s", exchange.head.method, exchange.head.target)
         if exchange.response is None and exchange in self.pending:
-            exchange.send_error(500, "internal error while the request was handled; the server's log has the details")
+            text = "internal error while the request was handled; the server's log has the details"
+            self._send_error(exchange, 500, text)
 
     def _keep(self, buffer: bytearray, position: int, size: int) -> None:
         """Keep the bytes that could not be used yet, and stop reading if the reason lies on this side."""

@@ -19,23 +19,33 @@ if TYPE_CHECKING:
 
 STEERING: Final = frozenset({"model-repository", "shared-memory", "trace", "logging"})
 """The features whose requests change what the server does."""
-_TEXT: Final = (
+CROSS_SITE: Final = (
     "this request comes from a page of another site, which may not steer the server; name its origin with "
     "--http-cors-origin to allow it"
 )
 
 
+def _refuse(exchange: Exchange, body: bytearray | memoryview) -> None:
+    send_message(exchange, 403, CROSS_SITE)
+
+
 def without_cross_site(
-    application: Application, origins: Collection[str], feature_of: Callable[[str], str] = feature_of_http
+    application: Application,
+    origins: Collection[str],
+    feature_of: Callable[[str], str] = feature_of_http,
+    refuse: Handler = _refuse,
 ) -> Application:
-    """``application`` without the steering requests of pages that are neither its own nor from ``origins``."""
+    """``application`` without the steering requests of pages that are neither its own nor from ``origins``.
+
+    ``refuse`` answers those.
+    """
 
     def find(head: RequestHead) -> Handler:
         if head.method == "POST" and is_cross_site(head) and feature_of(head.target) in STEERING:
             origin = head.headers.get("origin", "")
             if not ("*" in origins or origin in origins):
                 head.refused = True
-                return _refuse
+                return refuse
         return application(head)
 
     return find
@@ -48,7 +58,3 @@ def is_cross_site(head: RequestHead) -> bool:
         return site not in ("same-origin", "none")
     origin = head.headers.get("origin")
     return origin is not None and origin.partition("://")[2].lower() != head.headers.get("host", "").lower()
-
-
-def _refuse(exchange: Exchange, body: bytearray | memoryview) -> None:
-    send_message(exchange, 403, _TEXT)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from naiad.frontends.http.server.connection import HttpConnection
-from naiad.frontends.http.server.state import HttpLimits, HttpService
+from naiad.frontends.http.server.state import HttpLimits, HttpService, protocol_error
 from naiad.frontends.net.listener import Listener
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from naiad.clock import Clock
     from naiad.frontends.http.server.exchange import Application
-    from naiad.frontends.http.server.state import TakeHttp2
+    from naiad.frontends.http.server.state import ErrorJson, TakeHttp2
     from naiad.scheduling.admission import RequestBudget
 
 
@@ -24,6 +24,7 @@ class HttpListener(Listener):
 
     ``take_http2`` gets the connections that begin as HTTP/2; without it they are refused. ``budget`` bounds how much is
     taken at a time. ``on_abort`` is called when the connections are closed, to end what the application has started.
+    ``error_json`` makes the error documents of what the connections themselves refuse.
     """
 
     def __init__(
@@ -40,8 +41,9 @@ class HttpListener(Listener):
         ssl: SSLContext | None = None,
         budget: RequestBudget | None = None,
         on_abort: Callable[[], None] | None = None,
+        error_json: ErrorJson = protocol_error,
     ) -> None:
-        service = HttpService(application, limits or HttpLimits(), take_http2, budget)
+        service = HttpService(application, limits or HttpLimits(), take_http2, budget, error_json)
         connect = partial(HttpConnection, service)
         self._http = service
         self._on_abort = on_abort

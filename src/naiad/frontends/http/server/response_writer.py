@@ -256,7 +256,10 @@ class ResponseWriter(asyncio.BufferedProtocol, ABC):
         self._read_no_more()
         exchange = Exchange(self, REFUSED_HEAD)
         self.pending.append(exchange)
-        exchange.send_error(status, message, (("Retry-After", "1"),) if retry or status == 503 else ())
+        self._send_error(exchange, status, message, (("Retry-After", "1"),) if retry or status == 503 else ())
+
+    def _send_error(self, exchange: Exchange, status: int, text: str, extra: Sequence[tuple[str, str]] = ()) -> None:
+        exchange.send_status(status, "application/json", self._service.error_json(status, text), extra)
 
     def _say_goodbye(self) -> None:
         """Close so that the peer reads the last response: closing with unread input would reset the connection."""

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+import orjson
+
 from naiad.eventloop.large_writes import LargeWrites
 from naiad.frontends.net.listener import ServedConnection
 from naiad.scheduling.admission import RequestBudget
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
     TakeHttp2 = Callable[[asyncio.Transport, bytes], None]
     """Takes a connection that begins as HTTP/2, with all the bytes that have arrived."""
+
+    ErrorJson = Callable[[int, str], bytes]
+    """Makes the document of an error with a status and a text."""
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +80,11 @@ class BoundedConnection(ServedConnection, Protocol):
         """Ask the application anew for the next request."""
 
 
+def protocol_error(status: int, text: str) -> bytes:
+    """The error document of the v2 protocol, which is the same for each ``status``."""
+    return orjson.dumps({"error": text})
+
+
 class HttpService:
     """The common part of a listener's connections.
 
@@ -90,6 +100,7 @@ class HttpService:
         take_http2: takes connections that begin as HTTP/2; None refuses them.
         call_soon: schedules a callback for the next turn of the loop.
         large_writes: those of all connections.
+        error_json: the error document for a status and a text, of what the connections themselves refuse.
     """
 
     __slots__ = (
@@ -101,6 +112,7 @@ class HttpService:
         "call_soon",
         "connections",
         "draining",
+        "error_json",
         "gathers_writes",
         "large_writes",
         "limits",
@@ -117,8 +129,10 @@ class HttpService:
         limits: HttpLimits,
         take_http2: TakeHttp2 | None = None,
         budget: RequestBudget | None = None,
+        error_json: ErrorJson = protocol_error,
     ) -> None:
         self.application = application
+        self.error_json = error_json
         self.limits = limits
         self.memo = HeadMemo(complete=self._complete)
         self.buffer = bytearray(RECEIVE_BYTES)
