@@ -96,14 +96,13 @@ def _logprobs(text: str) -> list[TokenLogprob] | None:
     try:
         places = load_json(text.encode()) if text else None
         return [_token(place) for place in places if place] if places else None
-    except (MalformedRequestError, TypeError, KeyError, AttributeError):
+    except (MalformedRequestError, TypeError, ValueError, KeyError, AttributeError):
         # What a model says about its tokens must not spoil its text.
         return None
 
 
 def _token(place: Mapping[str, Mapping[str, Any]]) -> TokenLogprob:
     found = sorted(place.values(), key=lambda one: one.get("rank", sys.maxsize))
-    chosen = found[0]
-    return TokenLogprob(
-        chosen["decoded_token"], chosen["logprob"], {one["decoded_token"]: one["logprob"] for one in found}
-    )
+    # A token without a text of its own has null.
+    pairs = [(str(one["decoded_token"] or ""), float(one["logprob"])) for one in found]
+    return TokenLogprob(*pairs[0], dict(pairs))
