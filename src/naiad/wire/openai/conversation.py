@@ -89,8 +89,10 @@ def _text_of(content: Any) -> str | None:
     if not isinstance(content, list):
         return None if content is None else str(content)
     for part in content:
-        if part["type"] != "text" or not isinstance(part.get("text"), str):
+        if part["type"] != "text":
             raise InvalidArgumentError(f"only text message is supported, but got {part['type']}")
+        if not isinstance(part.get("text"), str):
+            raise InvalidArgumentError("a part of a content has the type 'text', but no text in its member 'text'")
     return "\n".join(part["text"] for part in content)
 
 

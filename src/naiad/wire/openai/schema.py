@@ -76,7 +76,9 @@ def read_members(given: Any, members: Mapping[str, Member], place: Place) -> dic
             problems += member.check(value, (*place, name))
         values[name] = member.default if value is None else value
     problems += [
-        Problem("extra_forbidden", (*place, name), "Extra inputs are not permitted") for name in given.keys() - members
+        Problem("extra_forbidden", (*place, name), "Extra inputs are not permitted")
+        for name in given
+        if name not in members
     ]
     if problems:
         raise SchemaError(problems[:MAX_PROBLEMS])
@@ -123,9 +125,9 @@ def number(low: float, high: float) -> Check:
 def _limits(value: float, low: float, high: float | None, place: Place) -> Iterator[Problem]:
     # Written so that NaN is neither.
     if not value >= low:
-        yield Problem("greater_than_equal", place, f"Input should be greater than or equal to {low:g}")
+        yield Problem("greater_than_equal", place, f"Input should be greater than or equal to {low}")
     elif high is not None and not value <= high:
-        yield Problem("less_than_equal", place, f"Input should be less than or equal to {high:g}")
+        yield Problem("less_than_equal", place, f"Input should be less than or equal to {high}")
 
 
 def any_object(value: Any, place: Place) -> Iterator[Problem]:
