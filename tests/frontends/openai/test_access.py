@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from naiad.testing import start_server
+from naiad.testing import request_bytes, start_server
 from support.api_keys import hashed
 from support.language_models import OPENAI, openai_served
 from support.openai_requests import COMPLETIONS, completion, events, refused
@@ -72,6 +73,16 @@ def test_what_the_connection_refuses(language_models: Path, tmp_path: Path) -> N
         assert "Use --http-max-input-size to increase the limit." in refused(response, 413)
         assert response.json()["error"]["code"] == "content_too_large"
         assert refused(port.request("POST", COMPLETIONS, None, {"Content-Length": "-1"}), 400)
+
+
+def test_a_large_body_without_room_is_not_waited_for(language_models: Path, tmp_path: Path) -> None:
+    with openai_served(tmp_path / "log", language_models, "--max-in-flight-bytes=1000000") as port:
+        body = json.dumps({"model": "words", "prompt": "say one\nsay wait\n" + "x" * 700_000, "stream": True}).encode()
+        with port.server.connect(port.number) as held, port.server.connect(port.number) as late:
+            held.sendall(request_bytes("POST", COMPLETIONS, body))
+            assert held.recv(1 << 16).startswith(b"HTTP/1.1 200 OK")
+            late.sendall(request_bytes("POST", COMPLETIONS, body, [("Expect", "100-continue")])[:-700_000])
+            assert late.recv(1 << 16).startswith(b"HTTP/1.1 503 ")
 
 
 def test_beside_front_end_processes(language_models: Path, tmp_path: Path) -> None:

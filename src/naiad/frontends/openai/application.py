@@ -67,7 +67,11 @@ class OpenAiApplication:
         fixed = self._fixed.get(head.target)
         if fixed is not None:
             method, handler = fixed
-            return handler if head.method == method else _refusing(head, 405, "Method Not Allowed", method)
+            if head.method != method:
+                return _refusing(head, 405, "Method Not Allowed", method)
+            # Models can be loaded without room for inference.
+            head.needs_room = method == "POST"
+            return handler
         for pattern, method, make in self._of_models:
             if (found := pattern.fullmatch(head.target)) is not None:
                 if head.method != method:

@@ -81,12 +81,13 @@ class OpenAiInference:
         then: Callable[[Exchange, _Request], None],
     ) -> None:
         """Read a body, a large one in a thread, then go on with the request."""
+        size = len(body)
 
         def done(request: _Request) -> None:
-            self._with_errors(exchange, request.model, lambda: then(exchange, request))
+            self._with_errors(exchange, request.model, size, lambda: then(exchange, request))
 
-        if len(body) > OFF_LOOP_BYTES:
-            self._off_loop(exchange, partial(read, body), done, len(body))
+        if size > OFF_LOOP_BYTES:
+            self._off_loop(exchange, partial(read, body), done, size)
             return
         try:
             request = read(body)
@@ -104,13 +105,17 @@ class OpenAiInference:
 
         run_off_loop(work, on_loop, partial(self._refuse, exchange, ""), self._budget, size)
 
-    def _with_errors(self, exchange: Exchange, model: str, step: Callable[[], None]) -> None:
-        """Do a step of a request. Its errors go to the caller, or the request waits for its model and tries again."""
+    def _with_errors(self, exchange: Exchange, model: str, size: int, step: Callable[[], None]) -> None:
+        """Do a step of a request, which holds ``size`` bytes.
+
+        Its errors go to the caller, or the request waits for its model and tries again.
+        """
         try:
             step()
         except NaiadError as error:
-            retry, fail = partial(self._with_errors, exchange, model, step), partial(self._refuse, exchange, model)
-            if not wait_for_model(self._engine.demand, error, 0, exchange, retry, fail):
+            retry = partial(self._with_errors, exchange, model, size, step)
+            fail = partial(self._refuse, exchange, model)
+            if not wait_for_model(self._engine.demand, error, size, exchange, retry, fail):
                 fail(error)
         except Exception:
             # Nothing else catches it behind the work of a thread, and the caller would wait for ever.
@@ -130,7 +135,8 @@ class OpenAiInference:
             return
 
         def checked(_: None) -> None:
-            self._with_errors(exchange, request.model, lambda: self._end_completion(exchange, request))
+            size = len(request.prompt)
+            self._with_errors(exchange, request.model, size, lambda: self._end_completion(exchange, request))
 
         self._off_loop(exchange, partial(self._check_adapter, request.model), checked, 0)
 
@@ -155,7 +161,8 @@ class OpenAiInference:
         messages = conversation(request.messages)
 
         def rendered(prompt: str) -> None:
-            self._with_errors(exchange, request.model, lambda: self._end_chat(exchange, request, prompt))
+            step = partial(self._end_chat, exchange, request, prompt)
+            self._with_errors(exchange, request.model, len(prompt), step)
 
         def render() -> str:
             self._check_adapter(request.model)
