@@ -6,6 +6,7 @@ Source: OpenAI's API and the reference, members without a value included.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from naiad.wire.openai.generated import TokenLogprob, TokenUsage
@@ -119,8 +120,11 @@ def _call_part(call: CallDelta, response_id: str) -> dict[str, Any]:
 
 
 def call_id(response_id: str, index: int) -> str:
-    """The id of a call of a tool, by which the conversation goes on."""
-    return f"call_{response_id.removeprefix('cmpl-')}-{index}"
+    """The id of a call of a tool, by which the conversation goes on.
+
+    The templates of Mistral's models take ids of nine letters and digits alone.
+    """
+    return blake2b(f"{response_id}-{index}".encode()).hexdigest()[:9]
 
 
 def _chat_logprobs(tokens: Sequence[TokenLogprob] | None) -> dict[str, Any] | None:
