@@ -179,6 +179,11 @@ def test_what_cannot_be_had(openai: ServerPort, more: dict[str, object], text: s
         ({"tools": [{"type": "x", "function": {"name": "f"}}]}, ["tools", 0, "type"], "Input should be 'function'"),
         ({"tool_choice": "maybe"}, ["tool_choice"], "Input should be 'none', 'auto' or 'required'"),
         ({"response_format": {"type": "xml"}}, ["response_format", "type"], "Input should be 'text', 'json_object'"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": 5}}},
+            ["response_format", "json_schema", "schema"],
+            "Input should be a valid dictionary",
+        ),
         ({"stop": ["a", 1]}, ["stop", 1], "Input should be a valid string"),
     ],
 )

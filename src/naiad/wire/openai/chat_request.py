@@ -111,7 +111,10 @@ def _tool_choice(value: Any, place: Place) -> Iterator[Problem]:
 
 
 _RESPONSE_FORMAT: Final = object_of(
-    {"type": Member(one_of("text", "json_object", "json_schema"), is_required=True), "json_schema": Member(any_object)}
+    {
+        "type": Member(one_of("text", "json_object", "json_schema"), is_required=True),
+        "json_schema": Member(object_of({"schema": Member(any_object)})),
+    }
 )
 _MEMBERS: Final[Mapping[str, Member]] = {
     "messages": Member(array_of(message, least=1), is_required=True),
