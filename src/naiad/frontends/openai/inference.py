@@ -65,7 +65,7 @@ class OpenAiInference:
 
     def chat(self, exchange: Exchange, body: Body) -> None:
         """Go on with a conversation."""
-        self._read(exchange, body, read_chat, self._begin_chat)
+        self._read(exchange, body, read_chat, partial(self._begin_chat, len(body)))
 
     def embeddings(self, exchange: Exchange, body: Body) -> None:
         """Embed a text."""
@@ -151,14 +151,13 @@ class OpenAiInference:
         documents = CompletionDocuments(head)
         self._generate(exchange, model, request, request.prompt, adapter, documents, head.id)
 
-    def _begin_chat(self, exchange: Exchange, request: ChatRequest) -> None:
+    def _begin_chat(self, size: int, exchange: Exchange, request: ChatRequest) -> None:
         settings = self._settings
         model, _ = self._find(request.model)
         template = settings.template
         if template is None:
             raise InternalError("Unknown tokenizer")
         request.check(kind_of(model.spec, settings.kind) == VLLM, settings.calls is not None)
-        messages = conversation(request.messages)
 
         def rendered(prompt: str) -> None:
             step = partial(self._end_chat, exchange, request, prompt)
@@ -166,10 +165,9 @@ class OpenAiInference:
 
         def render() -> str:
             self._check_adapter(request.model)
-            return template.render(messages, request.tools)
+            return template.render(conversation(request.messages), request.tools)
 
-        # In a thread: a template is a program, and a long conversation takes it long.
-        size = sum(len(turn["content"] or "") for turn in messages)
+        # In a thread: a template is a program, and a long conversation takes long.
         self._off_loop(exchange, render, rendered, size)
 
     def _end_chat(self, exchange: Exchange, request: ChatRequest, prompt: str) -> None:
