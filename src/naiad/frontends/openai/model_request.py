@@ -9,10 +9,10 @@ from time import monotonic_ns
 from naiad.errors import InternalError, NaiadError
 from naiad.execution.model.interface import ServingModel
 from naiad.frontends.http.server.exchange import Exchange
-from naiad.frontends.inference.client_request import ClientRequest
+from naiad.frontends.http.server.exchange_request import ExchangeRequest
 from naiad.frontends.inference.deferred_inputs import unvalidated_strings
 from naiad.frontends.openai.replies import ModelFlow, Reply
-from naiad.request import Array, BatchTimes, memory_of
+from naiad.request import Array, memory_of
 from naiad.scheduling.flow_control import BACKPRESSURE_TIMEOUT_MS
 from naiad.telemetry.logs.server_log import request_log
 from naiad.wire.v2.binary import BinaryPlan
@@ -20,15 +20,14 @@ from naiad.wire.v2.binary import BinaryPlan
 log = logging.getLogger(__name__)
 
 
-class ModelRequest(ClientRequest):
+class ModelRequest(ExchangeRequest):
     """A request whose responses go to a reply. It is cancelled when its caller leaves.
 
     Attributes:
         is_over: the reply is complete; further responses of the model are dropped.
     """
 
-    __slots__ = ("exchange", "is_over", "reply")
-    carrier = "HTTP"
+    __slots__ = ("is_over", "reply")
 
     def __init__(
         self,
@@ -83,15 +82,6 @@ class ModelRequest(ClientRequest):
         if not final:
             self.stop()
         self.reply.fail(error)
-
-    def headers(self) -> Mapping[str, str]:
-        return self.exchange.head.headers
-
-    def joined(self, batch: BatchTimes) -> None:
-        self.exchange.joined(batch)
-
-    def is_wanted(self) -> bool:
-        return not self.exchange.closed()
 
     # Called by the connection
 

@@ -7,20 +7,19 @@ from collections.abc import Mapping
 from naiad.execution.model.interface import ServingModel
 from naiad.frontends.http.json_worker.pool import JsonWork
 from naiad.frontends.http.server.exchange import Exchange
-from naiad.frontends.inference.client_request import ClientRequest
-from naiad.request import Array, BatchTimes
+from naiad.frontends.http.server.exchange_request import ExchangeRequest
+from naiad.request import Array
 from naiad.wire.v2.binary import BinaryPlan
 
 
-class HttpClientRequest(ClientRequest):
-    """A request that responds on its HTTP exchange, and that is cancelled when its caller leaves.
+class HttpClientRequest(ExchangeRequest):
+    """A request that is cancelled when its caller leaves.
 
     ``json_work`` writes large responses.
     """
 
-    __slots__ = ("exchange", "json_work")
+    __slots__ = ("json_work",)
     plan: BinaryPlan
-    carrier = "HTTP"
 
     def __init__(
         self,
@@ -41,15 +40,6 @@ class HttpClientRequest(ClientRequest):
         self.id = request_id
         self.received_ns = self.queued_ns = received_ns
         self.json_work = json_work
-
-    def headers(self) -> Mapping[str, str]:
-        return self.exchange.head.headers
-
-    def joined(self, batch: BatchTimes) -> None:
-        self.exchange.joined(batch)
-
-    def is_wanted(self) -> bool:
-        return not self.exchange.closed()
 
     def cancel(self) -> None:
         """The caller is gone: leave the queue, or tell the model."""
