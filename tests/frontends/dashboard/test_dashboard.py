@@ -216,7 +216,7 @@ def test_every_value_has_its_origin(server: RunningServer) -> None:
         ('"max_batch_sise": 8', 1, "did you mean 'max_batch_size'"),
         ('"max_batch_size": "many"', 1, "max_batch_size"),
         ('"max_batch_size": 4, "dynamic_batching": {"preferred_batch_size": [9]}', 1, "found 9 with max_batch_size 4"),
-        ('"max_batch_size": 4,', None, ""),
+        ('"max_batch_size": 4 5', None, ""),
     ],
 )
 def test_problems_of_an_edited_configuration(server: RunningServer, change: str, line: int | None, text: str) -> None:
