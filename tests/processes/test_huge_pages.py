@@ -49,16 +49,28 @@ def test_only_large_blocks_that_are_used_in_full_move() -> None:
 def test_a_large_array_lies_in_huge_pages_afterwards() -> None:
     if not _can_move():
         pytest.skip("this kernel moves no memory to huge pages (Linux 6.1 and newer do)")
-    # NumPy asks for huge pages itself, for the memory that it takes.
-    block = mmap.mmap(-1, 2 * LEAST_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    # The kernel joins neighbours of one kind to one mapping, and other tests may have left huge pages beside this one.
-    block.madvise(mmap.MADV_DONTDUMP)
-    array = np.frombuffer(block, np.int64)
+    array = _array_by_itself(2 * LEAST_BYTES)
     array[:] = np.arange(array.size)
     assert _huge_bytes(array) < array.nbytes // 2
     use_huge_pages()
     assert _huge_bytes(array) >= array.nbytes * 0.9
     assert (array == np.arange(array.size)).all()
+
+
+def _array_by_itself(size: int) -> np.ndarray[Any, Any]:
+    """An array of ``size`` bytes in a mapping of its own, without huge pages.
+
+    NumPy asks for them itself, for the memory that it takes. The kernel joins neighbours of one kind to one mapping,
+    and other tests may have left huge pages beside this one: between both is a page that nobody may touch.
+    """
+    page = mmap.PAGESIZE
+    block = mmap.mmap(-1, size + 2 * page, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    begin = ctypes.addressof(ctypes.c_char.from_buffer(block))
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    for edge in (begin, begin + page + size):
+        assert protect(edge, page, 0) == 0, ctypes.get_errno()
+    return np.frombuffer(block, np.int64, size // 8, page)
 
 
 def _huge_bytes(array: np.ndarray[Any, Any]) -> int:
