@@ -24,7 +24,6 @@ _EMBEDDING: Final = "embedding_request"
 _PARAMETERS: Final = "sampling_parameters"
 VLLM: Final = "vllm"
 TENSORRT_LLM: Final = "tensorrtllm"
-KINDS: Final = (VLLM, TENSORRT_LLM)
 _WITHOUT_PROMPT: Final = ("exclude_input_in_output", "sampling_param_exclude_input_from_output")
 """The inputs by which a model leaves the prompt out of its text, in different backends."""
 _MAX_SEED: Final = 1 << 64

@@ -89,7 +89,7 @@ class ChatDocuments:
         self._parts = 0
 
     def whole(self, generated: Generated) -> Document:
-        text: str | None = generated.text
+        text = generated.text
         calls: tuple[ToolCall, ...] = ()
         if self._forced:
             text, calls = "", (ToolCall(self._forced, generated.text),)
@@ -97,31 +97,37 @@ class ChatDocuments:
             text, calls = self._calls.read(generated.text)
         # A forced call ends as any other text, in the reference too.
         reason = "tool_calls" if calls and not self._forced else generated.finish_reason or "stop"
-        choice = chat_choice(text or "", calls, reason, generated.logprobs, self._head.id)
+        choice = chat_choice(text, calls, reason, generated.logprobs, self._head.id)
         return self._head.document("chat.completion", [choice], generated.usage)
 
     def begin(self) -> list[Document]:
         return [self._chunk([first_part()])]
 
     def part(self, generated: Generated, final: bool) -> list[Document]:
+        self.is_cut = self._is_too_long(generated.text)
+        if self.is_cut:
+            return [self._chunk([chat_part("", (), "length", None, self._head.id)])]
         reason = (generated.finish_reason or "stop") if final else ""
-        if self._forced:
-            delta = TextDelta("", (self._forced_part(generated.text),))
-        elif self._stream is None:
-            delta = TextDelta(generated.text, ())
-        else:
-            self._room -= len(generated.text.encode())
-            if self._room < 0:
-                self.is_cut = True
-                return [self._chunk([chat_part("", (), "length", None, self._head.id)])]
-            delta = self._read_calls(self._stream, generated.text, final)
-            if final and self._stream.has_calls:
-                reason = "tool_calls"
-            # Nothing can be said yet.
-            if not (delta.content or delta.calls or final or generated.logprobs):
-                return []
+        delta = self._delta(generated.text, final)
+        if final and self._stream is not None and self._stream.has_calls:
+            reason = "tool_calls"
+        # Nothing can be said yet of what may be the beginning of a call.
+        if self._stream is not None and not (delta.content or delta.calls or final or generated.logprobs):
+            return []
         text = None if delta.calls and not delta.content else delta.content
         return [self._chunk([chat_part(text, delta.calls, reason, generated.logprobs, self._head.id)])]
+
+    def _is_too_long(self, text: str) -> bool:
+        """Count the text in which calls are looked for."""
+        if self._stream is None:
+            return False
+        self._room -= len(text.encode())
+        return self._room < 0
+
+    def _delta(self, text: str, final: bool) -> TextDelta:
+        if self._forced:
+            return TextDelta("", (self._forced_part(text),))
+        return TextDelta(text, ()) if self._stream is None else self._read_calls(self._stream, text, final)
 
     def _forced_part(self, text: str) -> CallDelta:
         self._parts += 1

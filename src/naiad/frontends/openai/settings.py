@@ -19,7 +19,7 @@ class OpenAiSettings:
 
     Attributes:
         template: makes prompts of chats; None without a tokenizer.
-        kind: how all models take their requests, as ``model_inputs.KINDS`` has it; "" for each as it says.
+        kind: how all models take their requests, ``vllm`` or ``tensorrtllm``; "" for each as it says.
         max_tokens: the most tokens to generate where a request does not say.
         separator: between a model's name and that of an adapter; "" for no adapters.
         calls: reads calls of tools in what models generate; None to leave the text as it is.
