@@ -26,6 +26,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 def test_it_ends_with_an_analysis_that_is_killed(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", STARTS, str(tmp_path / "models")]

@@ -133,6 +133,7 @@ def test_a_series_of_loads_ends_where_it_breaks_the_budget(breaks_at: float | No
     assert (found.count, found.steps) == (count, steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", SEARCHES)
 def test_the_time_that_is_left_is_known(search: str, tmp_path: Path) -> None:
     for name in NAMES:

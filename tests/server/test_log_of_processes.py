@@ -59,6 +59,7 @@ def make_verbose(server: RunningServer, path: Path) -> None:
     wait_until(all_log, 10, "each front end logs its connections")
 
 
+@pytest.mark.slow
 def test_a_full_file_is_renamed_and_no_process_loses_a_line(tmp_path: Path) -> None:
     path, most, count = tmp_path / "naiad.log", 20_000, 100
     with logging_to(path, "--log-file-max-bytes", most, "--log-file-backups=90") as server:
@@ -116,6 +117,7 @@ def test_a_process_that_has_just_begun_is_not_ended_by_the_signal_to_read_files(
         assert "was killed by signal 1:" not in server.log
 
 
+@pytest.mark.slow
 def test_changed_settings_are_those_of_front_ends_too(tmp_path: Path) -> None:
     path = tmp_path / "naiad.log"
     with logging_to(path) as server:

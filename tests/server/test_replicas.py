@@ -264,6 +264,7 @@ def test_a_model_that_a_front_end_cannot_load_is_run_by_the_engine(tmp_path: Pat
             assert [added(c) for c in connections] == [1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [("--max-in-flight-requests=100",), ("--slow-requests=10",), ("--metrics-config", "histogram_latencies=true")],

@@ -85,6 +85,7 @@ def test_a_large_body_without_room_is_not_waited_for(language_models: Path, tmp_
             assert late.recv(1 << 16).startswith(b"HTTP/1.1 503 ")
 
 
+@pytest.mark.slow
 def test_beside_front_end_processes(language_models: Path, tmp_path: Path) -> None:
     with openai_served(tmp_path / "log", language_models, "--frontend-processes=2") as port:
         assert completion(port, "say one").status == 200

@@ -147,6 +147,7 @@ def test_pages_of_other_sites_load_nothing(restricted: Ports, root: Path) -> Non
     assert (answer.status, "may not steer the server" in answer.error) == (403, True)
 
 
+@pytest.mark.slow
 def test_front_end_processes_leave_these_ports_to_the_engine(root: Path, tmp_path: Path) -> None:
     ports = both(root, tmp_path / "log", "--frontend-processes", 2, "--model-namespacing=true")
     sagemaker, vertex = next(ports)

@@ -230,6 +230,7 @@ def test_in_the_platforms_container_no_option_is_needed(one: Path, tmp_path: Pat
         server.kill()
 
 
+@pytest.mark.slow
 def test_until_the_models_are_loaded_predictions_are_told_to_come_again(tmp_path: Path) -> None:
     slow = 'parameters { key: "creation_delay_sec" value { string_value: "2" } }'
     write_model(tmp_path / "models", "same", identity(extra=slow))
