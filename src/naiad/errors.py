@@ -13,6 +13,8 @@ from typing import ClassVar, Final
 
 MAX_TEXT: Final = 4096
 """The most characters of an error's text that are sent to a caller; the log has the whole text."""
+INTERNAL_FAILURE: Final = "internal error while the request was handled; the server's log has the details"
+"""The text for a request that met a fault of the server itself."""
 
 
 class NaiadError(Exception):

@@ -18,16 +18,16 @@ class FileLog:
 
     def __init__(self, log: ServerLog) -> None:
         self._log = log
-        _DIVERSION.add(log)
+        _FILE_HANDLERS.add(log)
 
     def close(self) -> None:
         """Log as before, and close the file."""
-        _DIVERSION.remove(self._log)
+        _FILE_HANDLERS.remove(self._log)
         self._log.close()
 
 
-class _Diversion:
-    """Gives files lower levels than the program's handlers, while there is a file of any server."""
+class _FileHandlers:
+    """The files of all servers as handlers, which may want lower levels than those of the program."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -70,4 +70,4 @@ class _OthersHandler(logging.Handler):
             LOGGER.parent.callHandlers(record)
 
 
-_DIVERSION: Final = _Diversion()
+_FILE_HANDLERS: Final = _FileHandlers()

@@ -39,8 +39,9 @@ from naiad.scheduling.admission import RequestBudget
 from naiad.server.limits import http_limits, request_budget, too_large_error
 from naiad.server.load_settings import NO_BACKENDS, OwnBackends, load_settings
 from naiad.server.reload import reload_grpc_tls, reload_http_tls, reloaded_paths
+from naiad.server.request_log import follow_log
 from naiad.shared_memory.registry import RegionRegistry
-from naiad.telemetry.logs.server_log import LogSettings, ServerLog
+from naiad.telemetry.logs.server_log import ServerLog
 from naiad.telemetry.metrics.host import usable_memory_bytes
 from naiad.telemetry.metrics.latencies import DEFAULT_QUANTILES, LatencySettings
 from naiad.telemetry.slow.recorder import SlowRequests
@@ -298,11 +299,7 @@ def _http_listener(parts: Parts, take_http2: TakeHttp2 | None) -> HttpListener:
     parts.ports["http"] = listener
     reload_http_tls(parts.reloader, options, listener)
 
-    # The request log stands around the router only while it is on; the API can turn it on later.
-    def follow_log(settings: LogSettings) -> None:
-        listener.serve(with_request_log(router, settings.log_verbose_level))
-
-    parts.log.when_changed.append(follow_log)
+    follow_log(parts.log, listener, router)
     return listener
 
 

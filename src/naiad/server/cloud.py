@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from naiad.frontends.http.cloud.default_model import DefaultModel
@@ -21,11 +20,11 @@ from naiad.frontends.http.v2.route_table import RouteServices
 from naiad.frontends.http.v2.router import Router
 from naiad.lifecycle.added_models import AddedModels
 from naiad.server.limits import http_limits, too_large_error
+from naiad.server.request_log import follow_log
 
 if TYPE_CHECKING:
     from naiad.frontends.http.server.exchange import Application
     from naiad.server.build import Frontend, Parts
-    from naiad.telemetry.logs.server_log import LogSettings
 
 
 def cloud_listeners(
@@ -105,9 +104,5 @@ def _listener(
         on_abort=v2.close,
     )
     parts.ports[protocol] = listener
-    parts.log.when_changed.append(partial(_follow_log, listener, application))
+    follow_log(parts.log, listener, application)
     return listener
-
-
-def _follow_log(listener: HttpListener, application: Application, settings: LogSettings) -> None:
-    listener.serve(with_request_log(application, settings.log_verbose_level))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from naiad.frontends.http.server.access_gate import guarded
@@ -19,11 +18,11 @@ from naiad.frontends.openai.inference import OpenAiInference
 from naiad.frontends.openai.models import OpenAiModels
 from naiad.frontends.openai.settings import openai_settings
 from naiad.server.limits import http_limits
+from naiad.server.request_log import follow_log
 
 if TYPE_CHECKING:
     from naiad.frontends.http.server.exchange import Application
     from naiad.server.build import Parts
-    from naiad.telemetry.logs.server_log import LogSettings
 
 
 def openai_listener(parts: Parts, metrics: Callable[[], Application]) -> HttpListener:
@@ -55,9 +54,5 @@ def openai_listener(parts: Parts, metrics: Callable[[], Application]) -> HttpLis
         error_json=refusal_json,
     )
     parts.ports["openai"] = listener
-    parts.log.when_changed.append(partial(_follow_log, listener, application))
+    follow_log(parts.log, listener, application)
     return listener
-
-
-def _follow_log(listener: HttpListener, application: Application, settings: LogSettings) -> None:
-    listener.serve(with_request_log(application, settings.log_verbose_level))

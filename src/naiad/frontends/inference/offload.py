@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeVar
 
-from naiad.errors import InternalError, NaiadError, UnavailableError
+from naiad.errors import INTERNAL_FAILURE, InternalError, NaiadError, UnavailableError
 from naiad.scheduling.admission import RequestBudget
 
 log = logging.getLogger(__name__)
@@ -66,4 +66,4 @@ def _as_naiad_error(error: BaseException) -> NaiadError:
     if isinstance(error, MemoryError):
         return UnavailableError("there is no memory for the request or its answer; try again later")
     log.error("work in a thread failed", exc_info=error)
-    return InternalError("internal error while the request was handled; the server's log has the details")
+    return InternalError(INTERNAL_FAILURE)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import orjson
 
 from naiad.engine.engine import Engine
-from naiad.errors import BackendError, InternalError, InvalidArgumentError, NaiadError, NotFoundError
+from naiad.errors import INTERNAL_FAILURE, BackendError, InternalError, InvalidArgumentError, NaiadError, NotFoundError
 from naiad.execution.model.interface import ServingModel
 from naiad.frontends.http.server.exchange import Body, Exchange
 from naiad.frontends.inference.model_wait import wait_for_model
@@ -120,8 +120,7 @@ class OpenAiInference:
         except Exception:
             # Nothing else catches it behind the work of a thread, and the caller would wait for ever.
             log.exception("handler failed: %s %s", exchange.head.method, exchange.head.target)
-            text = "internal error while the request was handled; the server's log has the details"
-            send_error(exchange, InternalError(text))
+            send_error(exchange, InternalError(INTERNAL_FAILURE))
 
     def _refuse(self, exchange: Exchange, model: str, error: NaiadError) -> None:
         log_refusal(error, "", model)
@@ -146,10 +145,7 @@ class OpenAiInference:
             check_adapter(self._files, model, adapter, name)
 
     def _end_completion(self, exchange: Exchange, request: CompletionRequest) -> None:
-        model, adapter = self._find(request.model)
-        head = _response_head(request.model)
-        documents = CompletionDocuments(head)
-        self._generate(exchange, model, request, request.prompt, adapter, documents, head.id)
+        self._generate(exchange, request, request.prompt, CompletionDocuments)
 
     def _begin_chat(self, size: int, exchange: Exchange, request: ChatRequest) -> None:
         settings = self._settings
@@ -172,33 +168,32 @@ class OpenAiInference:
 
     def _end_chat(self, exchange: Exchange, request: ChatRequest, prompt: str) -> None:
         settings = self._settings
-        # Found again: the model may have been unloaded meanwhile.
-        model, adapter = self._find(request.model)
-        head = _response_head(request.model)
         calls = settings.calls if request.may_call else None
-        documents = ChatDocuments(head, request, calls, settings.max_call_bytes)
-        self._generate(exchange, model, request, prompt, adapter, documents, head.id)
+        self._generate(
+            exchange, request, prompt, lambda head: ChatDocuments(head, request, calls, settings.max_call_bytes)
+        )
 
     def _generate(
         self,
         exchange: Exchange,
-        model: ServingModel,
         request: ChatRequest | CompletionRequest,
         prompt: str,
-        adapter: str,
-        documents: ResponseDocuments,
-        request_id: str,
+        make_documents: Callable[[DocumentHead], ResponseDocuments],
     ) -> None:
         settings, sampling = self._settings, request.sampling
+        # Found again: the model may have been unloaded while a thread worked on the request.
+        model, adapter = self._find(request.model)
         kind = kind_of(model.spec, settings.kind)
         values = generation_inputs(request, prompt, model.spec, kind, adapter, settings.max_tokens)
+        head = DocumentHead(_response_id(), int(time.time()), request.model)
+        documents = make_documents(head)
 
         def make_reply(flow: ModelFlow) -> Reply:
             if sampling.stream:
                 return StreamedReply(exchange, documents, flow, sampling.include_usage)
             return WholeReply(exchange, documents.whole)
 
-        self._submit(exchange, model, values, request_id, make_reply)
+        self._submit(exchange, model, values, head.id, make_reply)
 
     def _embed(self, exchange: Exchange, request: EmbeddingRequest) -> None:
         model, _ = self._find(request.model)
@@ -251,10 +246,6 @@ def _embedding_document(request: EmbeddingRequest, generated: Generated) -> dict
     if generated.usage is not None:
         document["usage"] = {"prompt_tokens": generated.usage.prompt, "total_tokens": generated.usage.prompt}
     return document
-
-
-def _response_head(model: str) -> DocumentHead:
-    return DocumentHead(_response_id(), int(time.time()), model)
 
 
 def _response_id() -> str:

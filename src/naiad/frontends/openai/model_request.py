@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from time import monotonic_ns
 
-from naiad.errors import InternalError, NaiadError
+from naiad.errors import INTERNAL_FAILURE, InternalError, NaiadError
 from naiad.execution.model.interface import ServingModel
 from naiad.frontends.http.server.exchange import Exchange
 from naiad.frontends.http.server.exchange_request import ExchangeRequest
@@ -77,7 +77,7 @@ class ModelRequest(ExchangeRequest):
             error = unsendable
         except Exception:
             request_log(log, logging.ERROR, self.id, "the answer could not be sent", exc_info=True)
-            error = InternalError("internal error while the request was handled; the server's log has the details")
+            error = InternalError(INTERNAL_FAILURE)
         self.is_over = True
         if not final:
             self.stop()

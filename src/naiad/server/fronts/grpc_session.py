@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from naiad.errors import NaiadError
+from naiad.errors import INTERNAL_FAILURE, NaiadError
 from naiad.frontends.grpc.rpc.access_gate import admitted
 from naiad.frontends.grpc.rpc.call import Body, Buffer, CallOwner, Methods, Receiver, RpcCall, Streaming, Unary
 from naiad.frontends.grpc.rpc.timed_call import with_timing
@@ -28,7 +28,7 @@ from naiad.server.fronts.messages import (
     WINDOW_BYTES,
 )
 from naiad.wire.grpc.responses import Fields
-from naiad.wire.grpc.status import INTERNAL_FAILURE, Status
+from naiad.wire.grpc.status import Status
 
 if TYPE_CHECKING:
     from naiad.frontends.access.gate import Gate

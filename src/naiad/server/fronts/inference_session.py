@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from naiad.errors import CancelledError, InternalError, NaiadError, QueueFullError, UnavailableError, caller_text
+from naiad.errors import (
+    INTERNAL_FAILURE,
+    CancelledError,
+    InternalError,
+    NaiadError,
+    QueueFullError,
+    UnavailableError,
+    caller_text,
+)
 from naiad.execution.batching.request_group import GroupOptions
 from naiad.execution.model.group_queue import LEAST_ROWS
 from naiad.execution.model_directory import CalledInput
@@ -216,7 +224,7 @@ class InferenceSession:
 
     def _failed(self, request: RelayedRequest) -> None:
         logger.exception("a request of a front-end process could not be submitted")
-        request.respond({}, InternalError("internal error while the request was handled; see the server's log"))
+        request.respond({}, InternalError(INTERNAL_FAILURE))
 
     def _cancel(self, mark: int) -> None:
         group = self._grouped.get(mark)

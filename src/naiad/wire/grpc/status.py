@@ -15,7 +15,6 @@ MAX_TEXT_BYTES = 4096
 """Longer texts are cut: with the other trailers they must fit the header lists that clients take (8 KiB)."""
 STOPPING = "GRPC server is shutting down and has stopped accepting new requests."
 """The text for new calls, with status UNAVAILABLE, once the server stops. Source: the reference's text."""
-INTERNAL_FAILURE = "internal error while the request was handled; the server's log has the details"
 NO_MESSAGE = "the request has no message"
 
 

@@ -76,7 +76,7 @@ class Http2Connection(IncomingLimits):
         "_open",
         "_partial",
         "_reader",
-        "_received",
+        "_receive_buffer",
         "_started",
         "_unused_chances",
         "_view",
@@ -95,7 +95,7 @@ class Http2Connection(IncomingLimits):
         http1_response: bytes = b"",
     ) -> None:
         super().__init__(wake, max_streams)
-        self._received = buffer
+        self._receive_buffer = buffer
         # Bound once for all reads.
         self._buffer = buffer.bytes
         self._view = buffer.view
@@ -143,7 +143,7 @@ class Http2Connection(IncomingLimits):
         if self._large_reads:
             # Another large message most likely follows. What arrives in the buffer is copied, so this is little.
             self._large_reads -= 1
-            return self._received.beginning
+            return self._receive_buffer.beginning
         return self._view
 
     def received(self, size: int) -> None:
@@ -200,7 +200,7 @@ class Http2Connection(IncomingLimits):
         if self._unused_chances:
             self._unused_chances -= 1
             return
-        read = ScatteredRead(memory, partial, stream.id, self._received)
+        read = ScatteredRead(memory, partial, stream.id, self._receive_buffer)
         size = read_into(read.parts, read.size)
         if size:
             self._large_reads = _LARGE_READS

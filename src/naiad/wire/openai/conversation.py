@@ -11,11 +11,10 @@ from naiad.wire.openai.schema import (
     Member,
     Place,
     Problem,
-    SchemaError,
     array_of,
     object_of,
     one_of,
-    read_members,
+    problems_of,
     text,
 )
 
@@ -49,16 +48,14 @@ def message(value: Any, place: Place) -> Iterator[Problem]:
     if not isinstance(value, dict):
         yield Problem("dict_type", place, "Input should be a valid dictionary")
         return
-    known = {name: value[name] for name in _MESSAGE if name in value}
-    try:
-        read_members(known, _MESSAGE, place)
-    except SchemaError as error:
-        yield from error.problems
+    problems = list(problems_of(value, _MESSAGE, place))
+    if problems:
+        yield from problems
         return
-    if known["role"] == "tool" and known.get("tool_call_id") is None:
+    if value["role"] == "tool" and value.get("tool_call_id") is None:
         yield Problem("missing", (*place, "tool_call_id"), "Field required")
     # A turn of the model may be nothing but calls of tools.
-    if known.get("content") is None and known["role"] != "assistant":
+    if value.get("content") is None and value["role"] != "assistant":
         yield Problem("missing", (*place, "content"), "Field required")
 
 

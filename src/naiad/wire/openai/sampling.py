@@ -10,6 +10,7 @@ from naiad.errors import InvalidArgumentError
 from naiad.wire.openai.schema import Member, any_object, flag, integer, number, object_of, text, text_or_texts
 
 _INT64: Final = 1 << 63
+NO_LOGPROBS: Final = "logprobs are currently available only for the vLLM backend"
 SAMPLING: Final[Mapping[str, Member]] = MappingProxyType(
     {
         "frequency_penalty": Member(number(-2, 2), 0),
@@ -92,6 +93,3 @@ def check_stream(values: Mapping[str, Any]) -> None:
     """
     if values["stream_options"] and not values["stream"]:
         raise InvalidArgumentError("`stream_options` can only be used when `stream` is True")
-
-
-NO_LOGPROBS: Final = "logprobs are currently available only for the vLLM backend"

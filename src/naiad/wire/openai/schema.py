@@ -66,15 +66,7 @@ def read_members(given: Any, members: Mapping[str, Member], place: Place) -> dic
     if not isinstance(given, dict):
         message = "Input should be a valid dictionary or object to extract fields from"
         raise SchemaError([Problem("model_attributes_type", place, message)])
-    problems: list[Problem] = []
-    values: dict[str, Any] = {}
-    for name, member in members.items():
-        value = given.get(name)
-        if name not in given and member.is_required:
-            problems.append(Problem("missing", (*place, name), "Field required"))
-        elif value is not None or member.is_required:
-            problems += member.check(value, (*place, name))
-        values[name] = member.default if value is None else value
+    problems = list(problems_of(given, members, place))
     problems += [
         Problem("extra_forbidden", (*place, name), "Extra inputs are not permitted")
         for name in given
@@ -82,7 +74,17 @@ def read_members(given: Any, members: Mapping[str, Member], place: Place) -> dic
     ]
     if problems:
         raise SchemaError(problems[:MAX_PROBLEMS])
-    return values
+    return {name: member.default if (value := given.get(name)) is None else value for name, member in members.items()}
+
+
+def problems_of(given: Mapping[str, Any], members: Mapping[str, Member], place: Place) -> Iterator[Problem]:
+    """The mistakes in the ``members`` of the object ``given``; others that it has are not looked at."""
+    for name, member in members.items():
+        value = given.get(name)
+        if name not in given and member.is_required:
+            yield Problem("missing", (*place, name), "Field required")
+        elif value is not None or member.is_required:
+            yield from member.check(value, (*place, name))
 
 
 def text(value: Any, place: Place) -> Iterator[Problem]:
@@ -187,12 +189,6 @@ def object_of(members: Mapping[str, Member]) -> Check:
     """An object with these members, and others that are not looked at."""
 
     def check(value: Any, place: Place) -> Iterator[Problem]:
-        if not isinstance(value, dict):
-            yield from any_object(value, place)
-            return
-        try:
-            read_members({name: value[name] for name in members if name in value}, members, place)
-        except SchemaError as error:
-            yield from error.problems
+        yield from problems_of(value, members, place) if isinstance(value, dict) else any_object(value, place)
 
     return check

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 import uvloop
 
+from naiad.errors import INTERNAL_FAILURE
 from naiad.frontends.grpc.rpc.call import Body, Methods, Receiver, RpcCall, Streaming, Unary
 from naiad.frontends.grpc.rpc.limits import GrpcLimits
-from naiad.wire.grpc.status import INTERNAL_FAILURE, MAX_TEXT_BYTES, NO_MESSAGE, STOPPING
+from naiad.wire.grpc.status import MAX_TEXT_BYTES, NO_MESSAGE, STOPPING
 from support.event_loops import WAIT_S, run
 from support.grpc_transports import TRANSPORTS, Transport, carried
 

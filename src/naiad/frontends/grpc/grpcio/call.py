@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from naiad.errors import NaiadError
+from naiad.errors import INTERNAL_FAILURE, NaiadError
 from naiad.frontends.grpc.rpc.access_gate import admitted
 from naiad.frontends.grpc.rpc.call import Buffer, CallOwner, Method, Methods, Receiver, Streaming, Unary
 from naiad.frontends.grpc.rpc.call_log import with_call_log
@@ -22,7 +22,7 @@ from naiad.frontends.grpc.rpc.timed_call import with_timing
 from naiad.request import BatchTimes
 from naiad.telemetry.metrics.server_statistics import CancelCounts
 from naiad.wire.grpc.responses import Fields
-from naiad.wire.grpc.status import INTERNAL_FAILURE, NO_MESSAGE, STOPPING, Status, shorten_text
+from naiad.wire.grpc.status import NO_MESSAGE, STOPPING, Status, shorten_text
 
 if TYPE_CHECKING:
     from naiad.frontends.access.gate import Gate

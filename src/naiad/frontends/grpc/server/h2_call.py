@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from naiad.errors import NaiadError
+from naiad.errors import INTERNAL_FAILURE, NaiadError
 from naiad.frontends.grpc.rpc.call import Body, CallOwner, Receiver, Streaming, Unary
 from naiad.frontends.grpc.server.message_assembly import MessageAssembly, OffLoopRunner
 from naiad.frontends.inference.offload import OFF_LOOP_BYTES
@@ -19,7 +19,7 @@ from naiad.wire.grpc.call_head import NO_TIMEOUT, CallHead
 from naiad.wire.grpc.compression import IDENTITY, LEVELS
 from naiad.wire.grpc.messages import PREFIX_BYTES, prefix
 from naiad.wire.grpc.responses import Fields, closing, only, opening, plain_http, whole_response
-from naiad.wire.grpc.status import INTERNAL_FAILURE, NO_MESSAGE, STOPPING, Status
+from naiad.wire.grpc.status import NO_MESSAGE, STOPPING, Status
 from naiad.wire.http2.stream import BUSY, FIRST_FREE_FLAG, HEADERS_SENT, LOCAL_CLOSED, PAUSED, REMOTE_CLOSED, Stream
 
 if TYPE_CHECKING:

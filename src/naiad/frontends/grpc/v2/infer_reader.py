@@ -14,7 +14,7 @@ from naiad.config.messages import message_class
 from naiad.config.spec import ModelSpec
 from naiad.engine.facade import InferenceEngine
 from naiad.engine.request_validation import check_repeats, check_size
-from naiad.errors import InternalError, InvalidArgumentError, NaiadError, UnsupportedError
+from naiad.errors import INTERNAL_FAILURE, InternalError, InvalidArgumentError, NaiadError, UnsupportedError
 from naiad.execution.model.interface import ServingModel
 from naiad.frontends.grpc.rpc.call import Body
 from naiad.frontends.grpc.v2.replies import UNPARSABLE
@@ -77,7 +77,7 @@ def read_contents_later(
         except Exception:
             # A callback of the loop: without a response the call would never end.
             log.exception("a request with long contents could not be handled")
-            failed(InternalError("internal error while the request was handled; the server's log has the details"))
+            failed(InternalError(INTERNAL_FAILURE))
 
     run_off_loop(read, proceed, failed, budget, len(message))
 

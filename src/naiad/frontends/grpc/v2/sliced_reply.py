@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from naiad.engine.engine import Engine
+from naiad.errors import INTERNAL_FAILURE
 from naiad.frontends.grpc.rpc.call import RpcCall, reply_message
-from naiad.wire.grpc.status import INTERNAL_FAILURE, Status
+from naiad.wire.grpc.status import Status
 
 log = logging.getLogger(__name__)
 _Part = TypeVar("_Part")

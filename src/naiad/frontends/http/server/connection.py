@@ -15,7 +15,7 @@ import asyncio
 import logging
 from typing import Final, cast
 
-from naiad.errors import QueueFullError
+from naiad.errors import INTERNAL_FAILURE, QueueFullError
 from naiad.frontends.http.server.exchange import Exchange, give_up
 from naiad.frontends.http.server.response_writer import CHOKED, FINAL, REFUSED_HEAD, ResponseWriter
 from naiad.frontends.http.server.state import RECEIVE_BYTES, HttpService
@@ -216,8 +216,7 @@ class HttpConnection(ResponseWriter):
     def _handler_failed(self, exchange: Exchange) -> None:
         log.exception("handler failed: %s %s", exchange.head.method, exchange.head.target)
         if exchange.response is None and exchange in self.pending:
-            text = "internal error while the request was handled; the server's log has the details"
-            self._send_error(exchange, 500, text)
+            self._send_error(exchange, 500, INTERNAL_FAILURE)
 
     def _keep(self, buffer: bytearray, position: int, size: int) -> None:
         """Keep the bytes that could not be used yet, and stop reading if the reason lies on this side."""

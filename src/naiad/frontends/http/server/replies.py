@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from naiad.errors import NaiadError, QueueFullError, caller_text
+from naiad.errors import INTERNAL_FAILURE, NaiadError, QueueFullError, caller_text
 from naiad.frontends.http.server.exchange import Exchange
 from naiad.frontends.inference.refusals import id_field, id_of
 from naiad.wire.http1.head import encode_head
@@ -64,7 +64,7 @@ def _refusal(status: int, content_type: str, text: str) -> bytes:
 def handler_failed(exchange: Exchange) -> None:
     """Answer 500 for a handler that raised unexpectedly; called while the exception is handled."""
     log.exception("handler failed: %s %s", exchange.head.method, exchange.head.target)
-    exchange.send_error(500, "internal error while the request was handled; the server's log has the details")
+    exchange.send_error(500, INTERNAL_FAILURE)
 
 
 def send_message(

@@ -23,8 +23,8 @@ class Cursor:
         self.at = 0
         self._ended = False
         self._mark = 0
+        # From the mark to the beginning of ``text``.
         self._before: list[str] = []
-        """From the mark to the beginning of ``text``."""
 
     def append(self, part: str) -> None:
         """Add the next part of the text; readings that wait are to be resumed then."""

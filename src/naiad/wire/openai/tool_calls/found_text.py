@@ -6,11 +6,14 @@ from naiad.wire.openai.tool_calls.calls import CallDelta, TextDelta
 
 
 class FoundText:
-    """Content and calls, joined into one delta."""
+    """Content and calls, joined into one delta.
+
+    Attributes:
+        call_count: how many calls were ever added.
+    """
 
     def __init__(self) -> None:
         self.call_count = 0
-        """Of the calls that were ever added."""
         self._content: list[str] = []
         self._names: dict[int, str] = {}
         self._arguments: dict[int, list[str]] = {}
