@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from naiad.engine.engine import Engine
-from naiad.errors import BackendError, CancelledError, NaiadError, ServerStoppingError, UnavailableError
+from naiad.errors import BackendError, CancelledError, ModelLoadError, NaiadError, ServerStoppingError, UnavailableError
 from naiad.execution.model.loaded_model import LoadedModel
 from naiad.lifecycle.loading.load_version import LoadSettings
 from naiad.lifecycle.manager import ModelManager
@@ -221,7 +221,9 @@ class Stress:
         while monotonic() < deadline:
             self.turn()
             await asyncio.sleep(self.random.choice((0, 0, 0.001, 0.005)))
-        await asyncio.gather(*self.reloads)
+        # A worker that is killed while it starts fails its reload, and the version before stays.
+        failures = [f for f in await asyncio.gather(*self.reloads, return_exceptions=True) if f is not None]
+        assert all(isinstance(f, ModelLoadError) and "SIGKILL" in str(f) for f in failures), failures
         await until(lambda: all(c.is_over for c in self.callers), LAST_S)
         await self.check()
 
@@ -341,7 +343,7 @@ def test_nothing_is_lost_whatever_happens(tmp_path: Path, seed: int) -> None:
             gc.collect()
             return len(open_files()) <= files + 1 and mapped_segments() <= segments
 
-        # A thread that ends at this moment may hold the last of it.
+        # Threads give the memory back, and may be behind on a busy machine.
         with contextlib.suppress(TimeoutError):
             await until(is_clean)
         assert len(open_files()) <= files + 1
