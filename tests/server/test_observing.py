@@ -93,6 +93,21 @@ def test_iso_lines_in_a_file(tmp_path: Path) -> None:
     assert "192.0.2.1" in lines[-1]
 
 
+@pytest.mark.parametrize(
+    "option", ["--metrics-config=histogram_latencies=false", "--metrics-config=histogram_latencies=true"]
+)
+def test_a_program_that_passes_on_the_header_of_prometheus_can_read_the_metrics(tmp_path: Path, option: str) -> None:
+    """KServe's aggregator asks with the header of Prometheus, and reads the text format alone."""
+    write_model(tmp_path / "models", "same", identity())
+    accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1"
+    with serving(tmp_path / "log", tmp_path / "models", option) as server:
+        page = server.request("GET", "/metrics", headers=(("Accept", accept),), port=server.metrics)
+    assert page.headers["content-type"] == "text/plain; charset=utf-8"
+    types = {line.split()[-1] for line in page.body.decode().splitlines() if line.startswith("# TYPE ")}
+    assert "counter" in types
+    assert types <= {"counter", "gauge", "histogram", "summary"}
+
+
 @pytest.mark.slow
 def test_metrics_can_be_off(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()

@@ -31,6 +31,7 @@ from naiad.lifecycle.tuning.tuner import ModelTuner
 from naiad.options import ServerOptions
 from naiad.options.latency_objective import read_objective
 from naiad.options.metrics_config import HISTOGRAMS, QUANTILES, SUMMARIES
+from naiad.options.trace_config import OPENTELEMETRY, trace_mode
 from naiad.repository.agents.agents import AgentDirectory
 from naiad.repository.agents.mirror import AgentMirror
 from naiad.repository.catalog import Catalog, open_catalog
@@ -334,10 +335,15 @@ def metrics_application(parts: Parts) -> MetricsApplication:
     options = parts.options
     if parts.gpu_figures is not None:
         parts.gpu_figures.start()
+    latencies = _latencies(options)
     return MetricsApplication(
         parts.engine,
         PageSettings(
-            options.allow_cpu_metrics, options.counter_latencies, options.metrics_interval_ms, _latencies(options)
+            options.allow_cpu_metrics,
+            options.counter_latencies,
+            options.metrics_interval_ms,
+            latencies,
+            exemplars=latencies.histograms and trace_mode(options.trace_config) == OPENTELEMETRY,
         ),
         custom=parts.manager.custom_metrics,
         cache=parts.cache.figures if parts.cache is not None else None,

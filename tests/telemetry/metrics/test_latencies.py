@@ -132,20 +132,24 @@ def test_openmetrics_has_exemplars_and_the_same_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("accept", "wants"),
+    ("accept", "with_exemplars", "without"),
     [
-        ("", False),
-        ("*/*", False),
-        ("text/plain;version=0.0.4", False),
-        ("application/openmetrics-text", True),
-        ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1", True),
-        ("application/openmetrics-text;version=1.0.0;q=0.3,text/plain;q=0.4", False),
-        ("application/openmetrics-text;version=9.9.9", False),
-        ("application/openmetrics-text;q=x", False),
+        ("", False, False),
+        ("*/*", False, False),
+        ("text/plain;version=0.0.4", False, False),
+        ("application/openmetrics-text", True, True),
+        ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1", True, False),
+        ("application/openmetrics-text,*/*;q=0.1", True, False),
+        ("application/openmetrics-text,text/*;q=0.1", True, False),
+        ("application/openmetrics-text,text/plain;q=0", True, True),
+        ("application/openmetrics-text;version=1.0.0;q=0.3,text/plain;q=0.4", False, False),
+        ("application/openmetrics-text;version=9.9.9", False, False),
+        ("application/openmetrics-text;q=x", False, False),
     ],
 )
-def test_a_scraper_gets_openmetrics_when_it_prefers_it(accept: str, wants: bool) -> None:
-    assert wants_openmetrics(accept) is wants
+def test_a_scraper_gets_openmetrics_when_it_gains_by_it(accept: str, with_exemplars: bool, without: bool) -> None:
+    assert wants_openmetrics(accept, exemplars=True) is with_exemplars
+    assert wants_openmetrics(accept, exemplars=False) is without
 
 
 def test_batch_sizes_are_shown_with_the_reason() -> None:

@@ -59,7 +59,8 @@ class MetricsApplication:
         if head.target not in ("/metrics", "/metrics/"):
             return _nothing_here
         accept = head.headers.get("accept", "")
-        return self._scrape_openmetrics if openmetrics.wants_openmetrics(accept) else self._scrape
+        wants_openmetrics = openmetrics.wants_openmetrics(accept, self._settings.exemplars)
+        return self._scrape_openmetrics if wants_openmetrics else self._scrape
 
     def _scrape(self, exchange: Exchange, body: Body) -> None:
         self._send(exchange, CONTENT_TYPE, self.parts())

@@ -11,13 +11,22 @@ from typing import Final
 CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 END: Final = b"# EOF\n"
 _TOTAL: Final = "_total"
+_WITH_TEXT: Final = frozenset({"text/plain", "text/*", "*/*"})
+"""Offers of ``Accept`` that the text format fulfils."""
 
 
-def wants_openmetrics(accept: str) -> bool:
-    """Whether a scraper prefers OpenMetrics 1 to the text format 0.0.4, by its header ``Accept``."""
+def wants_openmetrics(accept: str, exemplars: bool) -> bool:
+    """Whether a scraper gets OpenMetrics 1 and not the text format 0.0.4, by its header ``Accept``.
+
+    With ``exemplars`` it gets what it prefers. Without, the text format says more, namely which metrics are counters;
+    and between the two may be a program that passes the header on and reads the text format alone. So a scraper gets
+    OpenMetrics then only if it takes nothing else.
+    """
     offers = {kind: quality for kind, quality in map(_offer, accept.lower().split(",")) if quality > 0}
     found = offers.get("application/openmetrics-text", 0.0)
-    return found > 0 and found >= offers.get("text/plain", 0.0)
+    if exemplars:
+        return found > 0 and found >= offers.get("text/plain", 0.0)
+    return found > 0 and not offers.keys() & _WITH_TEXT
 
 
 def _offer(text: str) -> tuple[str, float]:

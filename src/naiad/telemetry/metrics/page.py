@@ -174,12 +174,14 @@ class PageSettings:
         latencies: whether the duration counters are shown (``--metrics-config counter_latencies``).
         interval_ms: how long a figure of the machine is cached before it is read again.
         distributions: which summaries and histograms of latencies are shown.
+        exemplars: whether the histograms may have exemplars, for scrapers that prefer OpenMetrics.
     """
 
     cpu: bool = True
     latencies: bool = True
     interval_ms: int = 2000
     distributions: LatencySettings = NO_DISTRIBUTIONS
+    exemplars: bool = False
 
 
 def render(
