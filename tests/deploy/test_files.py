@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from naiad.options.command_line import parse
 from naiad.options.server import ServerOptions
 from naiad.version import __version__
 
@@ -106,6 +107,24 @@ def test_a_stop_lasts_longer_than_the_requests_in_flight_may() -> None:
     text = (DEPLOY / "systemd" / "naiad.service").read_text()
     assert int(re.findall(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE)[0]) > longest
     assert int(compose("compose.yaml")["services"]["triton"]["stop_grace_period"].removesuffix("s")) > longest
+
+
+def test_the_runtime_of_kserve_asks_the_ports_that_its_server_has() -> None:
+    spec = yaml.safe_load((DEPLOY / "kserve" / "serving-runtime.yaml").read_text())["spec"]
+    (container,) = spec["containers"]
+    command, *arguments = container["args"][1:]
+    options = parse(arguments, {})
+    assert (command, options.model_repository) == ("serve", (Path("/mnt/models"),))
+    probes = [container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "readiness", "liveness")]
+    assert [probe["path"] for probe in probes] == ["/v2/health/ready", "/v2/health/ready", "/v2/health/live"]
+    # KServe's services lead to these ports.
+    assert {probe["port"] for probe in probes} == {options.http_port} == {8080}
+    assert options.grpc_port == 9000
+    assert int(spec["annotations"]["prometheus.kserve.io/port"]) == options.metrics_port
+    # KServe leaves a pod Kubernetes' 30 seconds to stop.
+    assert options.shutdown_delay + options.exit_timeout_secs < 30
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in spec["volumes"]}
 
 
 @needs_helm
