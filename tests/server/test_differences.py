@@ -227,9 +227,10 @@ def test_settings_that_are_no_object(server: RunningServer, path: str, body: byt
     assert server.request("POST", path, body).status == 400
 
 
-def test_an_index_of_models_that_are_perhaps_ready(server: RunningServer) -> None:
-    answer = server.post("/v2/repository/index", {"ready": "yes"})
-    assert (answer.status, answer.error) == (400, "Invalid value for 'ready': expected a boolean, found STRING")
+@pytest.mark.parametrize(("value", "found"), [("yes", "STRING"), (None, "null"), ([], "an array"), ({}, "an object")])
+def test_an_index_of_models_that_are_perhaps_ready(server: RunningServer, value: object, found: str) -> None:
+    answer = server.post("/v2/repository/index", {"ready": value})
+    assert (answer.status, answer.error) == (400, f"Invalid value for 'ready': expected a boolean, found {found}")
 
 
 @pytest.mark.parametrize(

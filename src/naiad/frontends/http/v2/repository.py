@@ -16,6 +16,7 @@ from naiad.frontends.http.v2.load_body import place, read_object
 from naiad.frontends.http.v2.simple_handlers import Done, action_handler
 from naiad.frontends.http.v2.small_body import check_size, read_settings
 from naiad.repository.local.overrides import FILE, Content, Overrides
+from naiad.wire.json_text import kind_of
 
 NAMED: Final = "'repository_name' specification is not supported"
 
@@ -115,9 +116,9 @@ def _overrides(parameters: _Parameters) -> Overrides:
 
 
 def _type_name(value: Any) -> str:
-    """How the reference calls the type of a parameter."""
+    """How the reference calls the type of a parameter; what no parameter can be is named as JSON names it."""
     names = {bool: "BOOL", int: "INT", float: "DOUBLE", str: "STRING"}
-    return names.get(type(value), type(value).__name__)
+    return names.get(type(value), kind_of(value))
 
 
 def _flag(values: Mapping[str, Any], name: str, refusal: str) -> bool:
