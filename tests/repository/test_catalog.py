@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -48,12 +49,14 @@ def test_what_cannot_be_found(tmp_path: Path) -> None:
     model(tmp_path / "a", "both")
     model(tmp_path / "b", "both")
     model(tmp_path / "a", ".hidden")
+    # The root of a disk has it.
+    model(tmp_path / "a", "lost+found")
     (tmp_path / "a" / "plain").touch()
     catalog = Catalog((tmp_path / "a", tmp_path / "b"))
     with pytest.raises(ModelLoadError, match="model appears in two or more repositories"):
         catalog.find("both")
-    for name in ("nope", "plain", ".hidden"):
-        with pytest.raises(ModelLoadError, match=f"no model of the name '{name}'"):
+    for name in ("nope", "plain", ".hidden", "lost+found"):
+        with pytest.raises(ModelLoadError, match=re.escape(f"no model of the name '{name}'")):
             catalog.find(name)
     for name in ("", "..", "../a"):
         with pytest.raises(InvalidArgumentError):

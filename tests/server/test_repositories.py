@@ -200,6 +200,14 @@ def test_no_model_at_all(tmp_path: Path) -> None:
         assert f"no model is served: found none in '{tmp_path}/models', expected a folder for each" in server.log
 
 
+def test_a_repository_in_the_root_of_a_disk(tmp_path: Path) -> None:
+    write_model(tmp_path / "models", "good", identity())
+    (tmp_path / "models" / "lost+found").mkdir(mode=0o700)
+    with serving(tmp_path / "log", tmp_path / "models") as server:
+        assert [model["name"] for model in server.post("/v2/repository/index", {}).json()] == ["good"]
+        assert "lost+found" not in server.log
+
+
 @pytest.mark.slow
 def test_an_ensemble_without_a_version_folder(tmp_path: Path) -> None:
     write_model(tmp_path / "models", "m", identity(max_batch_size=8))

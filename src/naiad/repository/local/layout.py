@@ -37,6 +37,8 @@ __all__ = [
 MAX_VERSION = 2**63 - 1
 IN_TWO: Final = "model appears in two or more repositories"
 """The reference's reason in the index."""
+_OF_THE_DISK: Final = "lost+found"
+"""The folder that file systems keep in the root of a disk, for themselves."""
 _CYCLE = "'{}' is a link to a folder that holds it (a cycle)"
 
 
@@ -201,13 +203,14 @@ def _checked(repository: Path) -> Path:
 
 
 def _model_paths(repository: Path, problems: list[LayoutProblem], only: str | None) -> list[Path]:
-    """The folders that are models; plain files and hidden folders are skipped."""
+    """The folders that are models; plain files, hidden folders and the disk's own are skipped."""
     if only is not None:
         # The folder is not listed for one model. A dangling link is a problem of the model, not a missing model.
         path = repository / only
-        return [path] if not only.startswith(".") and os.path.lexists(path) and _is_folder(path, only, problems) else []
+        is_there = not _is_passed_over(only) and os.path.lexists(path)
+        return [path] if is_there and _is_folder(path, only, problems) else []
     try:
-        paths = sorted(path for path in repository.iterdir() if not path.name.startswith("."))
+        paths = sorted(path for path in repository.iterdir() if not _is_passed_over(path.name))
     except OSError as error:
         raise OptionError(f"cannot read the model repository '{repository}': {error.strerror}") from None
     if config_files(repository):
@@ -219,6 +222,10 @@ def _model_paths(repository: Path, problems: list[LayoutProblem], only: str | No
     elif hint := hint_for_repository(repository, paths):
         problems.append(LayoutProblem("", repository, hint, fatal=False))
     return [path for path in paths if _has_utf8_name(path, problems) and _is_folder(path, path.name, problems)]
+
+
+def _is_passed_over(name: str) -> bool:
+    return name.startswith(".") or name == _OF_THE_DISK
 
 
 def _has_utf8_name(path: Path, problems: list[LayoutProblem]) -> bool:
