@@ -311,7 +311,7 @@ def test_the_index(repository: Path) -> None:
             b"[]": "parse",
             b"\xff": "parse",
             b'{"ready":1}': "INT",
-            b'{"ready":null}': "NoneType",
+            b'{"ready":null}': "found null",
         }
         for body, word in refused.items():
             answer = await peer.ask("POST", "/v2/repository/index", body)
