@@ -18,6 +18,7 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import CancelledError, InternalError, NaiadError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.response import Response
+from naiad.execution.instances.idle_callback import IdleCallback
 from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.instances.runner import failed_to_start, run_failed
 from naiad.request import InferRequest, request_label
@@ -93,7 +94,7 @@ class SteppedDecoupledInstance(ModelInstance):
         self._open: dict[InferRequest, _OpenRequest] = {}
         self._batch: Batch | None = None
         self._busy: asyncio.Handle | None = None
-        self._on_idle: Callable[[], object] | None = None
+        self._on_idle = IdleCallback()
 
     def start(self) -> None:
         """Create the instance and warm it up; called in a loading thread.
@@ -131,7 +132,7 @@ class SteppedDecoupledInstance(ModelInstance):
                 one.handle.cancel()
         self._open.clear()
         self._batch = None
-        self._notify_idle()
+        self._on_idle.notify(self.is_idle)
 
     @property
     def is_idle(self) -> bool:
@@ -139,14 +140,7 @@ class SteppedDecoupledInstance(ModelInstance):
         return not self._open and self._batch is None
 
     def when_idle(self, callback: Callable[[], object]) -> None:
-        self._on_idle = callback
-        self._notify_idle()
-
-    def _notify_idle(self) -> None:
-        callback = self._on_idle
-        if callback is not None and self.is_idle:
-            self._on_idle = None
-            callback()
+        self._on_idle.set(callback, self.is_idle)
 
     # Requests
 
@@ -217,8 +211,7 @@ class SteppedDecoupledInstance(ModelInstance):
         if batch is not None:
             batch.infer_ns = batch.end_ns = monotonic_ns()
             self._events.step_finished(self, batch)
-        if self._on_idle is not None:
-            self._notify_idle()
+        self._on_idle.notify(self.is_idle)
 
     # Steps
 
@@ -267,8 +260,7 @@ class SteppedDecoupledInstance(ModelInstance):
                 # Further responses would reach nobody.
                 self._open.pop(one.request, None)
                 self._respond(one, step, FLAG_FINAL)
-                if self._on_idle is not None:
-                    self._notify_idle()
+                self._on_idle.notify(self.is_idle)
                 return False
         return True
 
@@ -291,8 +283,7 @@ class SteppedDecoupledInstance(ModelInstance):
             error = CancelledError(f"{request_label(one.request.id)}the request was cancelled by its caller")
         flags = FLAG_FINAL | FLAG_EMPTY if error is None else FLAG_FINAL | FLAG_ERROR
         self._events.worker_responded(one.request, Response(0, None, error, flags), one.batch)
-        if self._on_idle is not None:
-            self._notify_idle()
+        self._on_idle.notify(self.is_idle)
 
 
 def run_steps(instance: DecoupledInstance, batch: Batch) -> list[str]:

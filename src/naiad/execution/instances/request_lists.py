@@ -18,6 +18,7 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import CancelledError, ExecutionTimeoutError, NaiadError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.response import Response
+from naiad.execution.instances.idle_callback import IdleCallback
 from naiad.execution.instances.instance_loop import InstanceLoop
 from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.instances.runner import run_failed
@@ -82,7 +83,7 @@ class RequestListThreadInstance(ModelInstance):
         # The batch after which the instance was full, so that it could not be freed yet.
         self._full: Batch | None = None
         self._freed: asyncio.Handle | None = None
-        self._on_idle: Callable[[], object] | None = None
+        self._on_idle = IdleCallback()
 
     # Life
 
@@ -109,21 +110,14 @@ class RequestListThreadInstance(ModelInstance):
                 opened.late.cancel()
         self._open.clear()
         self._full = None
-        self._notify_idle()
+        self._on_idle.notify(self.is_idle)
 
     @property
     def is_idle(self) -> bool:
         return not self._open
 
     def when_idle(self, callback: Callable[[], object]) -> None:
-        self._on_idle = callback
-        self._notify_idle()
-
-    def _notify_idle(self) -> None:
-        callback = self._on_idle
-        if callback is not None and self.is_idle:
-            self._on_idle = None
-            callback()
+        self._on_idle.set(callback, self.is_idle)
 
     # On the event loop of the server
 
@@ -174,7 +168,7 @@ class RequestListThreadInstance(ModelInstance):
                 last = Response(0, None, error, FLAG_FINAL | FLAG_ERROR)
                 self._events.worker_responded(request, last, opened.batch)
         logger.warning("%s", text)
-        self._notify_idle()
+        self._on_idle.notify(self.is_idle)
 
     def cancel(self, request: InferRequest) -> None:
         opened = self._open.get(request)
@@ -218,7 +212,7 @@ class RequestListThreadInstance(ModelInstance):
         if self._full is not None:
             batch, self._full = self._full, None
             self._events.step_finished(self, batch)
-        self._notify_idle()
+        self._on_idle.notify(self.is_idle)
 
     # In the thread
 

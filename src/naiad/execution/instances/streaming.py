@@ -20,6 +20,7 @@ from naiad.config.spec import ModelSpec
 from naiad.errors import CancelledError, NaiadError
 from naiad.execution.batching.batch import Batch
 from naiad.execution.batching.response import Response
+from naiad.execution.instances.idle_callback import IdleCallback
 from naiad.execution.instances.instance_loop import InstanceLoop
 from naiad.execution.instances.model_instance import ModelInstance
 from naiad.execution.instances.runner import run_failed
@@ -97,7 +98,7 @@ class StreamingThreadInstance(ModelInstance):
         self._full: Batch | None = None
         self._freed: asyncio.Handle | None = None
         self._max_open = 1
-        self._on_idle: Callable[[], object] | None = None
+        self._on_idle = IdleCallback()
 
     # Life
 
@@ -122,21 +123,14 @@ class StreamingThreadInstance(ModelInstance):
             self._freed.cancel()
         self._open.clear()
         self._full = None
-        self._notify_idle()
+        self._on_idle.notify(self.is_idle)
 
     @property
     def is_idle(self) -> bool:
         return not self._open
 
     def when_idle(self, callback: Callable[[], object]) -> None:
-        self._on_idle = callback
-        self._notify_idle()
-
-    def _notify_idle(self) -> None:
-        callback = self._on_idle
-        if callback is not None and self.is_idle:
-            self._on_idle = None
-            callback()
+        self._on_idle.set(callback, self.is_idle)
 
     # On the event loop of the server
 
@@ -184,7 +178,7 @@ class StreamingThreadInstance(ModelInstance):
             if self._full is not None:
                 batch, self._full = self._full, None
                 self._events.step_finished(self, batch)
-            self._notify_idle()
+            self._on_idle.notify(self.is_idle)
 
     # In the thread
 
