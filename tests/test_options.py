@@ -108,6 +108,12 @@ def test_defaults_of_grpc_are_those_of_the_reference() -> None:
         (["--model-control-mode=poll", "--repository-poll-secs=0"], "polls", False),
         (["--repository-poll-secs=3"], "repository_poll_secs", 0),
         (["--model-load-retry-count=3"], "model_load_retry_count", 3),
+        (["--model-load-thread-count=0"], "model_load_thread_count", 1),
+        (["--metrics-interval-ms=1500.5"], "metrics_interval_ms", 1500),
+        (["--buffer-manager-thread-count=-1"], "buffer_manager_thread_count", -1),
+        (["--rate-limit=Execution_Count"], "rate_limit", "execution_count"),
+        (["--trace-config=mode=OpenTelemetry"], "trace_config", (TraceSetting("mode", "opentelemetry"),)),
+        (["--trace-config=Triton,file=f"], "trace_config", (TraceSetting("trace_file", "f"),)),
         (
             ["--model-control-mode=explicit", "--load-model", "a", "--load-model=b"],
             "load_model",
@@ -163,7 +169,9 @@ def test_booleans_take_the_words_of_the_reference_in_any_case(text: str) -> None
         (["--http-port=-1"], "Provided option value is out of bound. Got -1"),
         (["--exit-timeout-secs=99999999999"], "Provided option value is out of bound. Got 99999999999"),
         (["--exit-timeout-secs=" + "9" * 9999], "Provided option value is out of bound."),
-        (["--model-load-thread-count=0"], "out of bound. Got 0"),
+        (["--model-load-thread-count=-1"], "out of bound. Got -1"),
+        (["--metrics-interval-ms=0.5"], "out of bound. Got 0. Expected: a number from 1"),
+        (["--metrics-interval-ms=1.5s"], "Invalid option value. Got 1.5s"),
         (["--http-max-input-size=0"], "Error: --http-max-input-size must be greater than 0. Expected: an integer"),
         (["--http-max-input-size=-3"], "Error: --http-max-input-size must be greater than 0."),
         (

@@ -22,6 +22,7 @@ MAX_PORT = 65535
 _TRUE = ("true", "on", "1")
 _FALSE = ("false", "off", "0")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?[0-9]+\.[0-9]*")
 _SETTING = re.compile(r"(?:(?P<name>[^,=]+),)?(?P<key>[^,=]+)=(?P<value>.*)", re.DOTALL)
 
 
@@ -77,6 +78,13 @@ def integer(minimum: int, maximum: int = INT32_MAX, below: str = "", above: str 
         return value
 
     return Kind("<integer>", f"an integer from {minimum} to {maximum}", read)
+
+
+def _read_milliseconds(text: str) -> int:
+    # The reference's help promises a number, and its parser takes the whole part of it.
+    whole = text.partition(".")[0] if _DECIMAL.fullmatch(text) else text
+    found: int = integer(1).read(whole)
+    return found
 
 
 def choice(*words: str, ignore_case: bool = False) -> Kind:
@@ -165,6 +173,8 @@ TEXT = Kind("<text>", "a text", str)
 LEVEL = Kind("<integer>", "a level from 0, or true or false", _read_level)
 PROCESSES = Kind("<integer|auto>", f"an integer from 1 to {MAX_PROCESSES}, or auto", _read_processes)
 """A number of processes; 0 stands for auto."""
+MILLISECONDS = Kind("<number>", f"a number from 1 to {INT32_MAX}", _read_milliseconds)
+"""Milliseconds, of which the whole part counts."""
 PORT = Kind("<integer>", f"an integer from 0 to {MAX_PORT}", integer(-INT32_MAX - 1).read)
 """The number of a port. Others are read too: they are wrong only where the port is opened."""
 ADDRESS = Kind("<address>", "a host name, an IPv4 address, or IPv6 as ipv6:[::1]", _read_address)

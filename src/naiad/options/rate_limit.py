@@ -12,7 +12,7 @@ from typing import Final
 from naiad.options.kinds import Kind, choice, integer
 
 EXECUTION_COUNT: Final = "execution_count"
-RATE_LIMIT: Final = choice(EXECUTION_COUNT, "off")
+RATE_LIMIT: Final = choice(EXECUTION_COUNT, "off", ignore_case=True)
 _SYNTAX: Final = "'<resource_name>:<count>:<device>' or '<resource_name>:<count>'"
 _RESOURCE: Final = re.compile(r"(?P<name>[^:]+):(?P<count>[^:]*)(?::(?P<device>[^:]*))?", re.DOTALL)
 

@@ -32,6 +32,7 @@ from naiad.options.kinds import (
     INT32_MAX,
     INT64_MAX,
     LEVEL,
+    MILLISECONDS,
     MIRROR,
     PORT,
     PROCESSES,
@@ -125,7 +126,7 @@ class ServerOptions:
     )
     buffer_manager_thread_count: int = declare(
         Group.SERVER,
-        integer(0),
+        integer(-INT32_MAX - 1),
         0,
         "Accepted for compatibility, without effect: the thread of an instance assembles its batches.",
         remark="has no effect: the thread of an instance puts its batches together",
@@ -310,7 +311,7 @@ class ServerOptions:
         "Whether several repositories may have models of the same name: each repository is a namespace then.",
     )
     model_load_thread_count: int = declare(
-        Group.MODEL_REPOSITORY, integer(1), 4, "The number of models that are loaded at the same time."
+        Group.MODEL_REPOSITORY, integer(0), 4, "The number of models that are loaded at the same time; 0 counts as 1."
     )
     model_load_retry_count: int = declare(
         Group.MODEL_REPOSITORY,
@@ -677,7 +678,7 @@ class ServerOptions:
     metrics_port: int = declare(Group.METRICS, PORT, 8002, "Port to listen on for metrics; 0 takes any free one.")
     metrics_interval_ms: int = declare(
         Group.METRICS,
-        integer(1),
+        MILLISECONDS,
         2000,
         "Milliseconds for which a figure of the machine is cached before it is read again.",
     )
@@ -848,6 +849,7 @@ class ServerOptions:
         # The class is frozen.
         set_field = object.__setattr__
         set_field(self, "exit_timeout_secs", max(0, self.exit_timeout_secs))
+        set_field(self, "model_load_thread_count", max(1, self.model_load_thread_count))
         if self.model_control_mode != "poll":
             set_field(self, "repository_poll_secs", 0)
         set_field(self, "metrics_address", self.metrics_address or self.http_address)

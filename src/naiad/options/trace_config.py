@@ -133,7 +133,7 @@ def _read(text: str) -> TraceSetting:
     mode, comma, name = key.rpartition(",")
     if not mark:
         raise ValueError(f"Invalid option value. Got {text}")
-    settings = _SETTINGS.get(mode, {})
+    settings = _SETTINGS.get(mode.lower(), {})
     if name not in settings or (comma and not mode):
         known = ", ".join(f"{mode}," * bool(mode) + key for mode, keys in _SETTINGS.items() for key in keys)
         raise ValueError(f"unknown setting {key!r}, known ones are {known}")
@@ -144,9 +144,10 @@ def _value(name: str, text: str) -> int | str:
     if name in RANGES:
         return trace_number(name, text)
     if name == "mode":
-        if text not in (TRITON, OPENTELEMETRY):
+        if text.lower() not in (TRITON, OPENTELEMETRY):
             raise ValueError(f"Invalid option value. Got {text}")
-    elif name in BATCHING:
+        return text.lower()
+    if name in BATCHING:
         try:
             return batching_number(text)
         except ValueError as error:
