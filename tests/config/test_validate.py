@@ -179,7 +179,19 @@ CASES = {
     ): [
         "The data type used for 'initial_state' field of state 's' does not match the state data type.",
         "Field 'name' must be set when using initial_state for state input 's'.",
-        "The 'initial_state' of state 's' has the dims [3], expected them to fit the state's [-1, 2].",
+        "initial_state setting expects state 's' to have state_data set: zero_data or data_file",
+        "Number of dimensions in 'initial_state' doesn't match the size of 'state' dimensions for state input 's'. "
+        "1 != 2",
+    ],
+    SEQUENCE
+    % (
+        'state { input_name: "s" output_name: "t" data_type: TYPE_FP32 dims: [ -1, 2 ] '
+        'initial_state { name: "i" data_type: TYPE_FP32 dims: [ 7, 3 ] zero_data: true } } '
+        'state { input_name: "u" output_name: "v" data_type: TYPE_FP32 dims: [ -1 ] '
+        'initial_state { name: "i" data_type: TYPE_FP32 dims: [ -1 ] zero_data: true } }'
+    ): [
+        "'initial_state' dim for input name 's' doesn't match 'state' dim description. 3 != 2",
+        "'initial_state' field for state input name 'u' contains variable dimensions: [-1]",
     ],
     SEQUENCE % "state { }": [
         "sequence batching state must specify 'input_name' for m",

@@ -183,6 +183,14 @@ def test_an_unload_waits_for_what_was_accepted(tmp_path: Path) -> None:
             r"^load failed for model 'm': version 1 is at UNAVAILABLE state: .*nonsense.*;\n$",
         ),
         (
+            CONFIG
+            + 'sequence_batching { state { input_name: "S" output_name: "T" data_type: TYPE_INT32 dims: [ 4 ] '
+            + 'initial_state { name: "i" data_type: TYPE_INT32 dims: [ 4 ] } } }',
+            ModelLoadError,
+            "^load failed for model 'm': version 1 is at UNAVAILABLE state: Invalid argument: "
+            "initial_state setting expects state 'S' to have state_data set",
+        ),
+        (
             CONFIG + "version_policy { specific { versions: [ 5 ] } }",
             ModelLoadError,
             "^load failed for model 'm': at least one version must be available under the version policy of model 'm'",

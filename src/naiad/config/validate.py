@@ -50,6 +50,7 @@ def validate(
         *batch_shapes.violations(config),
         *instances.violations(config, gpus),
         *tensors.violations(config),
+        *sequence.state_violations(config),
         *routes.violations(config),
         *memory.violations(config),
         *latency_objective.violations(config),

@@ -16,12 +16,11 @@ _CORRELATION_TYPES = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", 
 
 
 def violations(config: Any) -> Iterator[Violation]:
-    """Rules of ``sequence_batching``."""
+    """Rules of the control inputs and the strategy of ``sequence_batching``."""
     if not config.HasField("sequence_batching"):
         return
     yield from _control_inputs(config)
     yield from _strategy(config)
-    yield from _states(config)
 
 
 def _control_inputs(config: Any) -> Iterator[Violation]:
@@ -80,7 +79,8 @@ def _strategy(config: Any) -> Iterator[Violation]:
         yield Violation(f"{_AT}.direct.minimum_slot_utilization", message)
 
 
-def _states(config: Any) -> Iterator[Violation]:
+def state_violations(config: Any) -> Iterator[Violation]:
+    """Rules of the states of ``sequence_batching``."""
     seen: set[str] = set()
     for index, state in enumerate(config.sequence_batching.state):
         path = f"{_AT}.state[{index}]"
@@ -118,8 +118,16 @@ def _initial_state(state: Any, initial: Any) -> Iterator[str]:
         yield f"The data type used for 'initial_state' field of state '{name}' does not match the state data type."
     if not initial.name:
         yield f"Field 'name' must be set when using initial_state for state input '{name}'."
+    if initial.WhichOneof("state_data") is None:
+        yield f"initial_state setting expects state '{name}' to have state_data set: zero_data or data_file"
     if -1 in dims:
-        yield f"The 'initial_state' of state '{name}' has the dims {dims}, expected no variable-size dimension."
-    fits = len(dims) == len(wanted) and all(w in (-1, d) for d, w in zip(dims, wanted, strict=True))
-    if not fits:
-        yield f"The 'initial_state' of state '{name}' has the dims {dims}, expected them to fit the state's {wanted}."
+        yield f"'initial_state' field for state input name '{name}' contains variable dimensions: {dims}"
+    elif len(dims) != len(wanted):
+        yield (
+            f"Number of dimensions in 'initial_state' doesn't match the size of 'state' dimensions for state input "
+            f"'{name}'. {len(dims)} != {len(wanted)}"
+        )
+    else:
+        differing = ((dim, want) for dim, want in zip(dims, wanted, strict=True) if want not in (-1, dim))
+        for dim, want in differing:
+            yield f"'initial_state' dim for input name '{name}' doesn't match 'state' dim description. {dim} != {want}"
