@@ -161,6 +161,17 @@ def test_an_error_for_one_request_leaves_the_others(tmp_path: Path) -> None:
     assert all(r.flags == p.FLAG_FINAL | p.FLAG_ERROR | p.FLAG_OWN for r in responses[1:])
 
 
+def test_the_code_of_an_error_is_shown_by_its_name(tmp_path: Path) -> None:
+    body = """
+    code = pb_utils.TritonError("none", pb_utils.TritonError.NOT_FOUND).code()
+    error = pb_utils.TritonError("%s %s %d" % (code, f"{code}", code))
+    return [pb_utils.InferenceResponse(error=error) for r in requests]
+    """
+    with worker_of(write_execute(tmp_path, body)) as child:
+        (response,) = child.run([ONE])
+    assert response.error == "ErrorCode.NOT_FOUND ErrorCode.NOT_FOUND 2"
+
+
 @pytest.mark.parametrize(
     ("returned", "message"),
     [

@@ -35,6 +35,13 @@ class ErrorCode(IntEnum):
     ALREADY_EXISTS = 6
     CANCELLED = 7
 
+    # Of its own accord, such an enumeration shows its name under some versions of Python and its number under others.
+    def __str__(self) -> str:
+        return f"ErrorCode.{self.name}"
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
 
 GRPC_CODES: dict[int, int] = {
     ErrorCode.UNKNOWN: 2,
