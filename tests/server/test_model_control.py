@@ -224,6 +224,27 @@ def test_others_are_served_while_large_files_arrive(server: RunningServer) -> No
 # gRPC
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("..", "invalid model name '..', model name must not contain path traversal characters"),
+        ("a/b", "invalid model name 'a/b', model name must not contain path traversal characters"),
+        ("", "Model name cannot be empty. Please enter a valid name to deploy."),
+    ],
+)
+def test_a_name_that_no_model_can_have_is_a_mistake_of_the_caller(
+    unchanged: RunningServer, name: str, text: str
+) -> None:
+    with tritonclient.grpc.InferenceServerClient(unchanged.grpc_url) as client:
+        with pytest.raises(InferenceServerException) as caught:
+            client.load_model(name)
+        assert (caught.value.status(), caught.value.message()) == ("StatusCode.INVALID_ARGUMENT", text)
+    if name == "..":
+        answer = unchanged.post("/v2/repository/models/../load", {})
+        assert (answer.status, answer.error) == (400, text)
+    assert [model["name"] for model in unchanged.post("/v2/repository/index", {}).json()] == ["second"]
+
+
 @pytest.mark.slow
 def test_wrong_parameters_over_grpc(server: RunningServer) -> None:
     from tritonclient.grpc import service_pb2, service_pb2_grpc

@@ -19,6 +19,7 @@ from naiad.errors import (
 )
 from naiad.lifecycle.state.model_table import VersionEntry
 from naiad.lifecycle.state.states import ModelState
+from naiad.repository.local.layout import ModelNameError
 from naiad.repository.local.overrides import UnusableFilesError
 from naiad.scheduling.ensemble.graph import EnsembleError
 
@@ -74,7 +75,7 @@ def _kind(problem: NaiadError) -> str:
 def not_found(name: str, problem: NaiadError) -> NaiadError:
     """The error of a load that ``problem`` ended before a version was tried."""
     # The request is at fault, not the model: the error keeps its kind and text.
-    if isinstance(problem, UnusableFilesError):
+    if isinstance(problem, UnusableFilesError | ModelNameError):
         return problem
     if isinstance(problem, NoVersionError):
         return ModelLoadError(f"load failed for model '{name}': {problem}\n")

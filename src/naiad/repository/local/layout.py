@@ -23,6 +23,7 @@ from naiad.repository.local.folder_hints import hint_for_repository, version_num
 __all__ = [
     "LayoutProblem",
     "Listing",
+    "ModelNameError",
     "ModelSource",
     "check_model_name",
     "choose_versions",
@@ -136,20 +137,22 @@ def single_file(path: Path) -> ModelSource:
     return ModelSource(path.stem, versions={1: path.parent}, single_file=path)
 
 
+class ModelNameError(InvalidArgumentError):
+    """No model can have this name."""
+
+
 def check_model_name(name: str) -> None:
     """Refuse a model name that is empty or leaves its repository. Spaces around it do not hide that.
 
     Raises:
-        InvalidArgumentError: with the protocol's own text.
+        ModelNameError: with the protocol's own text.
     """
     # The reference strips the name first.
     bare = name.strip(" \t\n\r\f\v")
     if not bare:
-        raise InvalidArgumentError("Model name cannot be empty. Please enter a valid name to deploy.")
+        raise ModelNameError("Model name cannot be empty. Please enter a valid name to deploy.")
     if bare in (".", "..") or any(mark in name for mark in "/\\\0"):
-        raise InvalidArgumentError(
-            f"invalid model name '{name}', model name must not contain path traversal characters"
-        )
+        raise ModelNameError(f"invalid model name '{name}', model name must not contain path traversal characters")
 
 
 def choose_versions(config: Any, available: Iterable[int], name: str = "") -> tuple[int, ...]:
