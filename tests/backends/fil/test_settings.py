@@ -115,6 +115,8 @@ def test_settings_for_gpus_are_taken(binary: tuple[Path, Any]) -> None:
         algo="BATCH_TREE_REORG",
         blocks_per_sm="2",
         threads_per_tree="4",
+        layout="layered",
+        chunk_size="16",
         transfer_threshold="2",
         use_experimental_optimizations="true",
     )
@@ -126,6 +128,8 @@ def test_settings_for_gpus_are_taken(binary: tuple[Path, Any]) -> None:
     [
         ("storage_type", "TINY", 'expected one of "AUTO", "DENSE", "SPARSE", "SPARSE8"'),
         ("algo", "naive", 'expected one of "ALGO_AUTO", "NAIVE"'),
+        ("layout", "sideways", 'expected one of "depth_first", "breadth_first", "layered"'),
+        ("chunk_size", "many", "expected a whole number of at least 0"),
         ("model_type", "catboost", 'is "catboost", expected one of "xgboost_ubj", "xgboost_json"'),
         ("model_type", "lightgbm", 'is XGBoost JSON; write model_type: "xgboost_json"'),
         ("threads", "0", "expected a whole number of at least 1"),

@@ -18,6 +18,7 @@ PICKLES: Final = "allow-pickle"
 """The setting of ``--backend-config`` that allows to load pickles."""
 _STORAGE_TYPES: Final = ("AUTO", "DENSE", "SPARSE", "SPARSE8")
 _ALGORITHMS: Final = ("ALGO_AUTO", "NAIVE", "TREE_REORG", "BATCH_TREE_REORG")
+_LAYOUTS: Final = ("depth_first", "breadth_first", "layered", "layered_children_together")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ def read_settings(context: BackendContext, parameters: Mapping[str, str]) -> For
     reader = ParameterReader(context.model, parameters)
     _one_of(reader, "storage_type", _STORAGE_TYPES)
     _one_of(reader, "algo", _ALGORITHMS)
-    for name in ("blocks_per_sm", "threads_per_tree", "transfer_threshold"):
+    _one_of(reader, "layout", _LAYOUTS)
+    for name in ("blocks_per_sm", "threads_per_tree", "chunk_size", "transfer_threshold"):
         reader.integer(name, 0)
     reader.boolean("use_experimental_optimizations", False)
     backend = ParameterReader(context.model, context.backend_config, "backend config setting")

@@ -17,5 +17,7 @@ PARAMETERS = (
     KnownParameter("algo", "how nodes lie in the memory of a GPU", GPU),
     KnownParameter("blocks_per_sm", "blocks for each processor of a GPU", GPU),
     KnownParameter("threads_per_tree", "threads of a GPU for each tree", GPU),
+    KnownParameter("layout", "the same as algo, as later releases call it", GPU),
+    KnownParameter("chunk_size", "the same as threads_per_tree, as later releases call it", GPU),
     KnownParameter("transfer_threshold", "batches of more rows are copied to a GPU", GPU),
 )
