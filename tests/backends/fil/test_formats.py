@@ -171,6 +171,16 @@ def test_the_type_of_the_model_chooses_among_the_usual_files(tmp_path: Path) -> 
     assert_equal(found, other.predict(TESTED))
 
 
+def test_a_file_that_is_called_model_with_the_ending_of_its_format(tmp_path: Path) -> None:
+    booster = xgboost_model("reg:squarederror", NUMBER)
+    for number, (kind, ending) in enumerate((("xgboost_json", "json"), ("xgboost_ubj", "ubj"))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        booster.save_model(folder / f"model.{ending}")
+        found = answer(folder / "xgboost.json", tensors(FEATURES) + parameters(model_type=kind))
+        assert_equal(found, booster.inplace_predict(TESTED))
+
+
 @pytest.mark.parametrize("size", ["cut", "garbage", "empty", "none"])
 @pytest.mark.parametrize("name", ["xgboost.json", "xgboost.ubj", "model.txt", "checkpoint.tl", "xgboost.model"])
 def test_files_that_are_no_models(tmp_path: Path, name: str, size: str) -> None:

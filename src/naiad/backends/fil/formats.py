@@ -40,6 +40,9 @@ _CHECKPOINTS: Final = tuple(major.to_bytes(4, "little") for major in (3, 4, 5))
 def model_file(context: BackendContext, stated: ForestFormat | None) -> Path:
     """The file of a model. One that has the usual name of another format gives way to that of ``model_type``.
 
+    Where neither is there, a file ``model`` with the ending of the format is taken, such as the ``model.json`` of the
+    reference's pages.
+
     Raises:
         ModelLoadError: there is no such file, or it is empty.
     """
@@ -49,6 +52,9 @@ def model_file(context: BackendContext, stated: ForestFormat | None) -> Path:
     elif stated is not None and path.name in _USUAL_NAMES:
         own = path.with_name(stated.filename)
         path = own if own.is_file() or not path.is_file() else path
+    if path.name in _USUAL_NAMES and not path.is_file():
+        plain = path.with_stem("model")
+        path = plain if plain.is_file() else path
     if not path.is_file():
         raise ModelLoadError(
             f"model '{context.model}': there is no file {path}; put the model there, or name it with "
