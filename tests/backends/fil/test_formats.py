@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import warnings
 import zlib
 from pathlib import Path
 from typing import Any
@@ -243,6 +244,32 @@ def test_an_objective_that_is_not_the_library_s(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("reg:squarederror", "my:objective"))
     text = refusal(file, tensors(FEATURES))
     assert f"my:objective; this is treelite {treelite.__version__}, which knows" in text and "damaged" not in text
+
+
+def test_an_encoder_of_categories(tmp_path: Path) -> None:
+    file = tmp_path / "xgboost.json"
+    xgboost_model("reg:squarederror", NUMBER).save_model(file)
+    written = json.loads(file.read_text())
+    none = {"offsets": [], "values": []}
+    cats = {"enc": [{"type": 15, "values": [0, 1]}, none, none, none], "feature_segments": [0, 2, 2, 2, 2]}
+    written["learner"]["gradient_booster"]["model"]["cats"] = {**cats, "sorted_idx": [0, 1]}
+    file.write_text(json.dumps(written))
+    text = refusal(file, tensors(FEATURES))
+    assert "train the model on the numbers of the categories, with feature_types" in text and "damaged" not in text
+
+
+def test_an_unknown_field_names_the_parameter_that_passes_over_it(tmp_path: Path) -> None:
+    file = tmp_path / "xgboost.json"
+    booster = xgboost_model("reg:squarederror", NUMBER)
+    booster.save_model(file)
+    written = json.loads(file.read_text())
+    written["learner"]["team"] = {"name": "a"}
+    file.write_text(json.dumps(written))
+    assert "or set xgboost_allow_unknown_field" in refusal(file, tensors(FEATURES))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", '.*Encountered unknown key "team"')
+        found = answer(file, tensors(FEATURES) + parameters(xgboost_allow_unknown_field="true"))
+    assert_equal(found, booster.inplace_predict(TESTED))
 
 
 def test_a_checkpoint_of_another_treelite_names_this_one(tmp_path: Path) -> None:

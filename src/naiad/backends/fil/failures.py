@@ -20,9 +20,16 @@ def remedy_of(file: Path, reason: str) -> str:
         return f"{here}, which knows the objectives of the libraries alone; train the model with one of those"
     if "Treelite version" in reason:
         return f"{here}; write the checkpoint with this version, or serve the file that it was made from"
+    if "categorical encoder" in reason:
+        return f"{here}; train the model on the numbers of the categories, with feature_types instead of a data frame"
     # Treelite says where it stopped reading, not that such a model has no trees.
     if _contains(file, _LINEAR):
         return "its booster is gblinear, a linear model without trees; serve it as ONNX or as a Python model"
+    if "Handler error" in reason:
+        return (
+            "the file is damaged, or has a field that treelite does not know; save or copy it again, or set "
+            "xgboost_allow_unknown_field"
+        )
     return "the file is damaged, cut short or of another format; save or copy it again, or correct model_type"
 
 
