@@ -12,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
+from naiad import testing  # noqa: E402
 from naiad.config.source import ModelSource  # noqa: E402
 from naiad.errors import BackendError, ModelLoadError  # noqa: E402
 from support import torch_models  # noqa: E402
@@ -86,10 +87,34 @@ def test_a_state_dict_named_as_the_model_finds_its_class(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
 def test_it_is_compiled_on_request(tmp_path: Path) -> None:
     path = write(tmp_path, SOURCE.replace("if x.sum() > 1000:", "if False:"))
     np.testing.assert_allclose(answer(path, CONFIG + OPTIONS), EXPECTED, rtol=1e-6)
     assert "as a JSON object, without 'model'" in refusal(path, CONFIG + OPTIONS.replace("backend", "model"))
+
+
+@pytest.mark.slow
+def test_models_that_are_loaded_beside_each_other_are_compiled(tmp_path: Path) -> None:
+    """torch imports its compiler when it is first asked for."""
+    options = {"plain": "{}", "eager": '{\\"backend\\": \\"eager\\"}', "off": '{\\"disable\\": true}'}
+    for name, value in options.items():
+        folder = tmp_path / "models" / name / "1"
+        folder.mkdir(parents=True)
+        write(folder, SOURCE.replace("if x.sum() > 1000:", "if False:"))
+        (folder.parent / "config.pbtxt").write_text(CONFIG + OPTIONS.replace('{\\"backend\\": \\"eager\\"}', value))
+    request = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 4], "data": X.ravel().tolist()}]}
+    with testing.serving(tmp_path / "log", "--model-repository", tmp_path / "models") as server:
+        for name in options:
+            found = server.infer(name, request).json()["outputs"][0]["data"]
+            np.testing.assert_allclose(found, EXPECTED.ravel(), rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
+@pytest.mark.parametrize(("options", "words"), [("mode", "Unrecognized mode=eager"), ("team", "argument 'team'")])
+def test_arguments_that_torch_does_not_compile_with(tmp_path: Path, options: str, words: str) -> None:
+    text = refusal(write(tmp_path), CONFIG + OPTIONS.replace("backend", options))
+    assert "torch.compile refuses the parameter TORCH_COMPILE_OPTIONAL_PARAMETERS" in text and words in text
 
 
 def test_a_failing_run_says_why(tmp_path: Path) -> None:

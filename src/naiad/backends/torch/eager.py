@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import importlib.util
 import inspect
 import json
@@ -13,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from naiad.backends.shared.import_lock import IMPORT_LOCK
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.backends.torch.archive import FileKind, check_file, kind_of
 from naiad.backends.torch.data_guard import DataGuard, has_compiled_code
@@ -99,8 +101,6 @@ class EagerModel(TorchModel):
         self._class = _model_class(self._context.model, self._source, wanted)
 
     def _load(self, device: str | None) -> Any:
-        import torch
-
         model = self._context.model
         try:
             module = self._class()
@@ -111,7 +111,7 @@ class EagerModel(TorchModel):
             ) from error
         _load_weights(model, self._path, module)
         module = module.eval() if device is None else module.eval().to(device)
-        return module if self._compile is None else torch.compile(module, **self._compile)
+        return module if self._compile is None else _compiled(model, module, self._compile)
 
 
 def _check(spec: ModelSpec, module: Any, plan: CallPlan, device: str | None) -> None:
@@ -149,6 +149,28 @@ def _copy(module: Any, weight: Callable[[Any], Any]) -> Any:
     for buffer in module.buffers():
         taken[id(buffer)] = weight(buffer.detach().clone())
     return copy.deepcopy(module, taken)
+
+
+def _compiled(model: str, module: Any, options: Mapping[str, Any]) -> Any:
+    """``module`` as ``torch.compile`` wraps it.
+
+    Raises:
+        ModelLoadError: it does not take ``options``.
+    """
+    import torch
+
+    try:
+        # torch imports its compiler here and in the first run, and models are loaded by several threads.
+        with IMPORT_LOCK:
+            made = torch.compile(module, **options)
+            if not options.get("disable", False):
+                importlib.import_module("torch._inductor.compile_fx")
+    except Exception as error:
+        raise ModelLoadError(
+            f"model '{model}': torch.compile refuses the parameter {_COMPILE_OPTIONS} ({json.dumps(options)}): "
+            f"{type(error).__name__}: {first_line(error)}"
+        ) from error
+    return made
 
 
 def _import(model: str, path: Path) -> ModuleType:
