@@ -364,6 +364,20 @@ def test_parameters_change_no_answer(tmp_path: Path, extra: str) -> None:
         assert_same(instance.execute({"X": x}, ("Y",))["Y"], x * 2)
 
 
+@pytest.mark.parametrize(
+    ("devices", "extra", "absent"),
+    [("gpu:0", "", "gpu:0"), ("cpu:0;gpu:0", "", "gpu:0"), ("cpu:0", parameter("enable_mem_arena", "0"), "cpu:0")],
+)
+def test_memory_of_a_device_that_is_not_kept_is_not_released(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, devices: str, extra: str, absent: str
+) -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    text = DOUBLE + parameter("memory.enable_memory_arena_shrinkage", devices) + extra
+    with running("onnxruntime", context(onnx_models.double(tmp_path / "m.onnx")), spec(text)) as instance:
+        assert_same(instance.execute({"X": x}, ("Y",))["Y"], x * 2)
+    assert f"has no effect on {absent}: no instance keeps memory there" in caplog.text
+
+
 def test_an_accelerator_is_refused_by_name(tmp_path: Path) -> None:
     path = onnx_models.double(tmp_path / "m.onnx")
     for kind in ("gpu", "cpu"):

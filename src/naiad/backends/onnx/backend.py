@@ -5,6 +5,7 @@ The package of the same name is imported inside functions, so that a server with
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,15 @@ from naiad.backends.onnx.bound_outputs import BoundOutputs
 from naiad.backends.onnx.device_instance import DeviceOnnxInstance
 from naiad.backends.onnx.instance import AdaptingInstance, BFloat16Instance, OnnxInstance, supports_bfloat16
 from naiad.backends.onnx.operators import runs_by_shape
-from naiad.backends.onnx.session import SessionSettings, create_session, model_file, read_settings, run_options
+from naiad.backends.onnx.session import (
+    SHRINKAGE,
+    SessionSettings,
+    create_session,
+    model_file,
+    read_settings,
+    run_options,
+    shrinkable,
+)
 from naiad.backends.onnx.signature import read_signature
 from naiad.backends.shared.completion import GraphSignature, complete
 from naiad.backends.shared.parameters import ParameterReader
@@ -41,6 +50,8 @@ if TYPE_CHECKING:
     from naiad.backends.onnx.accelerators import Acceleration
     from naiad.config.spec import AcceleratorSpec, ModelSpec, TensorSpec
     from naiad.processes.affinity import Affinity
+
+log = logging.getLogger("naiad")
 
 # Instances of a model without an instance count (the reference's number for this backend on processors).
 _DEFAULT_INSTANCES = 2
@@ -115,6 +126,7 @@ class OnnxRuntimeBackend(Backend):
         _check_scalars(spec, graph)
         self._scalars = _scalars(spec, graph)
         _check_bfloat16(spec)
+        _remark_on_shrinkage(spec, settings.values())
 
     def regroup(self, spec: ModelSpec, config: Any) -> None:
         """New sessions divide the cores by the new instance count; existing ones keep their threads."""
@@ -238,6 +250,7 @@ class OnnxRuntimeBackend(Backend):
         count = self.context.policies.uniform(groups, place.affinity)
         settings = read_settings(self.context, given, level, count, place.affinity)
         accelerations = tuple(with_defaults(each, settings.threads) for each in wanted)
+        settings = shrinkable(settings, place.gpu)
         return replace(settings, accelerations=accelerations, operator_libraries=libraries)
 
 
@@ -306,6 +319,19 @@ def _check_bfloat16(spec: ModelSpec) -> None:
             f"model '{spec.name}': tensor '{min(names)}' is TYPE_BF16, which the installed onnxruntime cannot pass "
             f"from Python; run: pip install --upgrade onnxruntime"
         )
+
+
+def _remark_on_shrinkage(spec: ModelSpec, settings: Iterable[SessionSettings]) -> None:
+    """Warn of devices that are named for shrinkage and whose memory no session keeps."""
+    kept = {device for each in settings for device in each.shrinkage.split(";")}
+    for device in spec.parameters.get(SHRINKAGE, "").split(";"):
+        if device not in kept:
+            log.warning(
+                "model '%s': parameter '%s' has no effect on %s: no instance keeps memory there",
+                spec.name,
+                SHRINKAGE,
+                device,
+            )
 
 
 def _expected_groups(config: Any) -> tuple[InstanceGroupSpec, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from naiad.backend_api.backend import threads_per_instance
@@ -115,6 +115,15 @@ def _shrinkage(reader: ParameterReader) -> str:
     if value and not re.fullmatch(r"(cpu|gpu):\d+(;(cpu|gpu):\d+)*", value):
         raise reader.refused(SHRINKAGE, 'devices such as "cpu:0" or "cpu:0;gpu:0"')
     return value
+
+
+def shrinkable(settings: SessionSettings, gpu: int | None) -> SessionSettings:
+    """``settings`` with those devices of ``shrinkage`` alone whose memory a session on ``gpu`` keeps.
+
+    onnxruntime fails each run that names another device.
+    """
+    kept = {f"gpu:{gpu}"} | ({"cpu:0"} if settings.memory_arena else set())
+    return replace(settings, shrinkage=";".join(each for each in settings.shrinkage.split(";") if each in kept))
 
 
 class _GlobalPool:
