@@ -72,6 +72,19 @@ def test_a_layout_says_that_a_fixed_axis_is_the_batch(tmp_path: Path) -> None:
         assert answer(instance, rows(3)).tolist() == (rows(3) @ np.ones((4, 3), np.float32)).tolist()
 
 
+@pytest.mark.parametrize(
+    ("size", "dims", "batch", "batches"),
+    [(0, "4", 4, True), (7, "4", 7, True), (0, "-1, 4", 0, False)],
+)
+def test_a_layout_says_so_where_all_tensors_are_listed(
+    tmp_path: Path, size: int, dims: str, batch: int, batches: bool
+) -> None:
+    path = made.save(tmp_path / "m.xml", with_layout(2))
+    message = completed(path, tensors(dims, dims.replace("4", "3"), size).removeprefix('backend: "openvino" '))
+    assert message.max_batch_size == batch
+    assert message.HasField("dynamic_batching") is batches
+
+
 @pytest.mark.parametrize("wire", sorted(made.TYPES))
 def test_types_are_filled_in(tmp_path: Path, wire: str) -> None:
     path = made.save(tmp_path / "m.xml", made.echo({"A": "A"}, [wire], (-1, 3)))

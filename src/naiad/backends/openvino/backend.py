@@ -13,9 +13,17 @@ from naiad.backends.openvino.instance import AdaptingOpenVinoInstance, OpenVinoI
 from naiad.backends.openvino.model_file import model_file
 from naiad.backends.openvino.session import compile_model, make_core, read_model
 from naiad.backends.openvino.settings import OpenVinoSettings, read_settings
-from naiad.backends.openvino.shapes import BatchAxis, FittedModel, as_batching, fit_batch, most_rows, with_dims
+from naiad.backends.openvino.shapes import (
+    BatchAxis,
+    FittedModel,
+    as_batching,
+    fit_batch,
+    has_batch_layouts,
+    most_rows,
+    with_dims,
+)
 from naiad.backends.openvino.signature import is_scalar, port_name, read_signature, shape_text
-from naiad.backends.shared.completion import complete
+from naiad.backends.shared.completion import complete, complete_batching
 from naiad.backends.shared.parameters import ParameterReader
 from naiad.backends.shared.signature import check_signature
 from naiad.config.freeze import accelerators, parameters
@@ -57,7 +65,11 @@ class OpenVinoBackend(Backend):
         reader = ParameterReader(name, self.context.backend_config, "backend config setting")
         default = most_rows(fitted.model, reader.integer("default-max-batch-size", 4))
         inputs, outputs = ({tensor.name for tensor in entries} for entries in (config.input, config.output))
-        complete(config, read_signature(fitted.model, fitted.rows, inputs, outputs), default)
+        graph = read_signature(fitted.model, fitted.rows, inputs, outputs)
+        # Where the model itself says that it batches, also for a configuration that lists all tensors.
+        if has_batch_layouts(model) and graph.can_batch:
+            complete_batching(config, graph, default)
+        complete(config, graph, default)
 
     def start(self, spec: ModelSpec) -> None:
         """Give the model the shapes of ``spec``, check it against the configuration, and compile it."""

@@ -82,13 +82,18 @@ def as_batching(model: Any) -> Any | None:
     """A copy with a variable first axis, for a model whose layouts call that axis the batch; None if there is none."""
     import openvino
 
-    if not all(_is_batch_layout(port) for port in (*model.inputs, *model.outputs)):
+    if not has_batch_layouts(model):
         return None
     try:
         changed = _with_first_axis(model, BatchAxis(0), openvino.Dimension(-1))
     except RuntimeError:
         return None
     return changed if _is_variable(changed) else None
+
+
+def has_batch_layouts(model: Any) -> bool:
+    """Whether the layouts of all inputs and outputs call the first axis the batch."""
+    return all(_is_batch_layout(port) for port in (*model.inputs, *model.outputs))
 
 
 def most_rows(model: Any, default: int) -> int:
