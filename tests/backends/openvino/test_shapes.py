@@ -72,6 +72,12 @@ def test_a_layout_says_that_a_fixed_axis_is_the_batch(tmp_path: Path) -> None:
         assert answer(instance, rows(3)).tolist() == (rows(3) @ np.ones((4, 3), np.float32)).tolist()
 
 
+def test_a_fixed_batch_becomes_one_row(tmp_path: Path) -> None:
+    path = made.save(tmp_path / "m.xml", made.linear((2, 4)))
+    with loaded(path, tensors("4", "3", 1)) as instance:
+        assert answer(instance, rows(1)).tolist() == (rows(1) @ np.ones((4, 3), np.float32)).tolist()
+
+
 @pytest.mark.parametrize(
     ("size", "dims", "batch", "batches"),
     [(0, "4", 4, True), (7, "4", 7, True), (0, "-1, 4", 0, False)],

@@ -110,6 +110,9 @@ def _with_variable_batch(name: str, model: Any, axis: BatchAxis, settings: OpenV
         reshaped = _with_first_axis(model, axis, openvino.Dimension(1, axis.size))
         if _is_variable(reshaped):
             return FittedModel(reshaped)
+        # A range from 1 to 1 is no range any more.
+        if axis.size == 1 and _has_one_row(reshaped):
+            return FittedModel(reshaped, 1)
         stuck = next(port for port in reshaped.outputs if not _has_variable_rows(port))
         problem = f"output '{port_name(stuck)}' stays {shape_text(stuck)}"
     except RuntimeError as error:
@@ -170,6 +173,10 @@ def _reshaped(model: Any, shapes: Mapping[int, Sequence[Any]]) -> Any:
 
 def _is_variable(model: Any) -> bool:
     return all(_has_variable_rows(port) for port in model.outputs)
+
+
+def _has_one_row(model: Any) -> bool:
+    return all(has_axes(port) and port.get_partial_shape()[0] == 1 for port in model.outputs)
 
 
 def _has_variable_rows(port: Any) -> bool:
