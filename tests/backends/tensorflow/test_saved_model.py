@@ -117,6 +117,36 @@ def test_listed_tensors_stay_and_get_a_batch_size(tmp_path: Path) -> None:
     assert full.max_batch_size == 0
 
 
+@pytest.mark.parametrize(
+    ("text", "inputs"),
+    [
+        ('output { name: "Y" }', ["A", "B"]),
+        ('input { name: "B" } output { name: "Y" }', ["B", "A"]),
+        ('input { name: "A" dims: 3 } output { name: "Y" data_type: TYPE_FP32 }', ["A", "B"]),
+        ('max_batch_size: 2 input { name: "A" data_type: TYPE_FP32 }', ["A", "B"]),
+    ],
+)
+def test_what_listed_tensors_leave_open_is_filled_in(tmp_path: Path, text: str, inputs: list[str]) -> None:
+    """Inputs that are not listed are added; outputs are not, and the model does not return them."""
+    types = {"A": ("FP32", (None, 3)), "B": ("INT32", (None, 2))}
+    path = models.save(tmp_path / "m", lambda A, B: {"Y": A * 2, "Z": B}, **types)
+    message = completed(path, ONE_CPU + text)
+    assert message.max_batch_size == (2 if "max_batch_size" in text else 4)
+    dims = {"A": ("A", "TYPE_FP32", [3]), "B": ("B", "TYPE_INT32", [2])}
+    assert shape_of(message.input) == [dims[name] for name in inputs]
+    others = [] if "output" in text else [("Z", "TYPE_INT32", [2])]
+    assert shape_of(message.output) == [("Y", "TYPE_FP32", [3]), *others]
+    given = {"A": np.ones((2, 3), np.float32), "B": np.ones((2, 2), np.int32)}
+    with running(NAME, context(path), freeze(message)) as instance:
+        assert_same(instance.execute(given, ("Y",))["Y"], given["A"] * 2)
+
+
+def test_a_listed_tensor_of_unknown_rank_needs_dims(tmp_path: Path) -> None:
+    path = models.save(tmp_path / "m", lambda X: {"Y": X + 1}, X=("FP32", None))
+    with pytest.raises(ConfigError, match="the model leaves the rank of input 'X' open; list the inputs"):
+        completed(path, 'input { name: "X" } output { name: "Y" data_type: TYPE_FP32 dims: -1 }')
+
+
 def test_a_completed_model_runs(tmp_path: Path) -> None:
     path, product = models.dense(tmp_path / "m")
     message = completed(path, ONE_CPU)

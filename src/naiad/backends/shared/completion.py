@@ -39,16 +39,16 @@ def complete(config: Any, graph: GraphSignature, default_max_batch_size: int) ->
         return
     complete_batching(config, graph, default_max_batch_size)
     batching = config.max_batch_size > 0
-    hidden = _hidden(config)
+    hidden = hidden_tensors(config)
     if not config.input:
         # Inputs with a default value are left to configurations that name them.
         given = (t for t in graph.inputs if t.required and t.name not in hidden)
-        _fill(config.name, "input", config.input, given, batching)
+        add_tensors(config.name, "input", config.input, given, batching)
     if not config.output:
-        _fill(config.name, "output", config.output, (t for t in graph.outputs if t.name not in hidden), batching)
+        add_tensors(config.name, "output", config.output, (t for t in graph.outputs if t.name not in hidden), batching)
 
 
-def _hidden(config: Any) -> frozenset[str]:
+def hidden_tensors(config: Any) -> frozenset[str]:
     """Tensors that clients do not see: controls and states of sequences."""
     section = config.sequence_batching
     states = [name for state in section.state for name in (state.input_name, state.output_name)]
@@ -94,18 +94,34 @@ def _any_full(configured: Iterable[Any], tensors: Sequence[ModelTensor]) -> bool
     )
 
 
-def _fill(model: str, role: str, entries: Any, tensors: Iterable[ModelTensor], batching: bool) -> None:
+def add_tensors(model: str, role: str, entries: Any, tensors: Iterable[ModelTensor], batching: bool) -> None:
+    """List ``tensors`` in the input or output of a ``ModelConfig`` message.
+
+    Raises:
+        ModelLoadError: one has a type that cannot be served.
+    """
     for tensor in tensors:
-        if tensor.dtype is None:
-            hint = " (scikit-learn: zipmap=False)" if tensor.type_text.startswith("seq(") else ""
-            raise ModelLoadError(
-                f"model '{model}': {role} '{tensor.name}' is {tensor.type_text}, which cannot be served; list only the "
-                f"plain tensors as {role} in the configuration, or export without it{hint}"
-            )
         entry = entries.add()
         entry.name = tensor.name
+        complete_tensor(model, role, entry, tensor, batching)
+
+
+def complete_tensor(model: str, role: str, entry: Any, tensor: ModelTensor, batching: bool) -> None:
+    """Fill the datatype and dims of one input or output where they are open.
+
+    Raises:
+        ModelLoadError: the tensor has a type that cannot be served.
+    """
+    if tensor.dtype is None:
+        hint = " (scikit-learn: zipmap=False)" if tensor.type_text.startswith("seq(") else ""
+        raise ModelLoadError(
+            f"model '{model}': {role} '{tensor.name}' is {tensor.type_text}, which cannot be served; list only the "
+            f"plain tensors as {role} in the configuration, or export without it{hint}"
+        )
+    if not entry.data_type:
         types = entry.DESCRIPTOR.fields_by_name["data_type"].enum_type
         entry.data_type = types.values_by_name[tensor.dtype.config].number
+    if not entry.dims:
         _fill_dims(entry, tensor.shape or (), batching)
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from naiad.backends.shared.completion import GraphSignature, complete, complete_batching
+from naiad.backends.shared.completion import (
+    GraphSignature,
+    add_tensors,
+    complete,
+    complete_batching,
+    complete_tensor,
+    hidden_tensors,
+)
 from naiad.errors import ConfigError, ModelLoadError
 
 if TYPE_CHECKING:
@@ -22,18 +29,33 @@ def complete_from(config: Any, signature: ModelSignature, default_max_batch_size
             rank the model leaves open.
     """
     graph = GraphSignature(signature.input_tensors, signature.output_tensors)
+    _check_ranks(config, signature)
     if config.input and config.output:
         # The reference completes the batch size of such a configuration, too.
         if graph.can_batch:
             complete_batching(config, graph, default_max_batch_size)
-        return
-    if config.max_batch_size > 0 and not graph.can_batch:
-        raise ConfigError(
-            f"unable to autofill for '{config.name}', configuration specified max-batch {config.max_batch_size} but "
-            f"model signature does not support batching"
-        )
-    _check_ranks(config, signature)
-    complete(config, graph, default_max_batch_size)
+    else:
+        if config.max_batch_size > 0 and not graph.can_batch:
+            raise ConfigError(
+                f"unable to autofill for '{config.name}', configuration specified max-batch {config.max_batch_size} "
+                f"but model signature does not support batching"
+            )
+        complete(config, graph, default_max_batch_size)
+    _complete_listed(config, graph)
+
+
+def _complete_listed(config: Any, graph: GraphSignature) -> None:
+    """Fill in what listed tensors leave open, and list the inputs that are missing. Other outputs are not served."""
+    batching = config.max_batch_size > 0
+    for role, entries, tensors in (("input", config.input, graph.inputs), ("output", config.output, graph.outputs)):
+        found = {tensor.name: tensor for tensor in tensors}
+        for entry in entries:
+            if entry.name in found and not (entry.data_type and entry.dims):
+                complete_tensor(config.name, role, entry, found[entry.name], batching)
+    made = {name for item in config.batch_input for name in item.target_name}
+    there = hidden_tensors(config).union(made, (tensor.name for tensor in config.input))
+    missing = (tensor for tensor in graph.inputs if tensor.required and tensor.name not in there)
+    add_tensors(config.name, "input", config.input, missing, batching)
 
 
 def _check_ranks(config: Any, signature: ModelSignature) -> None:
@@ -42,9 +64,10 @@ def _check_ranks(config: Any, signature: ModelSignature) -> None:
         ("input", config.input, signature.inputs),
         ("output", config.output, signature.outputs),
     ):
-        if entries:
-            continue
+        listed = {entry.name: bool(entry.dims) for entry in entries}
         for name, found in tensors.items():
+            if listed.get(name, role == "output" and bool(entries)):
+                continue
             if found.rank is None and found.tensor.dtype is not None:
                 raise ConfigError(
                     f"unable to autofill for '{config.name}': the model leaves the rank of {role} '{name}' open; list "
