@@ -110,6 +110,24 @@ def test_models_that_are_loaded_beside_each_other_are_compiled(tmp_path: Path) -
             np.testing.assert_allclose(found, EXPECTED.ravel(), rtol=1e-6)
 
 
+@pytest.mark.slow
+def test_archives_are_loaded_beside_models_that_are_compiled(tmp_path: Path) -> None:
+    """Either has torch import the part of itself that looks into programs."""
+    models = tmp_path / "models"
+    program = torch.export.export(torch.nn.Linear(4, 3), (torch.zeros(2, 4),))
+    for number in range(3):
+        for kind in ("archive", "module"):
+            (models / f"{kind}{number}" / "1").mkdir(parents=True)
+        torch.export.save(program, models / f"archive{number}" / "1" / "model.pt2")
+        text = 'platform: "torch_aoti" parameters { key: "COMPILE" value { string_value: "false" } }'
+        (models / f"archive{number}" / "config.pbtxt").write_text(text)
+        write(models / f"module{number}" / "1", SOURCE.replace("if x.sum() > 1000:", "if False:"))
+        (models / f"module{number}" / "config.pbtxt").write_text(CONFIG + OPTIONS)
+    options = ("--model-repository", models, "--model-load-thread-count", 6, "--exit-on-error", "false")
+    with testing.serving(tmp_path / "log", *options) as server:
+        assert [model["state"] for model in server.index()] == ["READY"] * 6, server.log
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
 @pytest.mark.parametrize(("options", "words"), [("mode", "Unrecognized mode=eager"), ("team", "argument 'team'")])
 def test_arguments_that_torch_does_not_compile_with(tmp_path: Path, options: str, words: str) -> None:

@@ -6,13 +6,13 @@ import io
 import json
 import logging
 import re
-import threading
 import warnings
 import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from naiad.backends.shared.import_lock import IMPORT_LOCK
 from naiad.backends.torch.archive import check_file, kind_of
 from naiad.backends.torch.flat_signature import FlatSignature, FlatTensor, input_places, places
 from naiad.errors import ModelLoadError, first_line
@@ -25,8 +25,6 @@ _SAMPLES = "data/sample_inputs/"
 _OPAQUE = "opaque_obj"
 _NODE: Final = re.compile(r"Failed deserializing node Node\(target='(?:torch\.ops\.)?([\w.]+?)(?:\.default)?'")
 _LOST_PART: Final = re.compile(r"failed locating file (\S+): file not found")
-# torch keeps the state of a load in a global variable, and refuses a second load meanwhile.
-_loading = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,8 @@ def load_exported(model: str, path: Path) -> ExportedProgram:
     written_by = _inspect(model, path)
     warned: list[BaseException] = []
     try:
-        with _loading, _warnings_in(warned):
+        # torch keeps the state of a load in a global variable, and imports parts of itself.
+        with IMPORT_LOCK, _warnings_in(warned):
             program = torch.export.load(str(path))
             module = program.module()
     except Exception as error:

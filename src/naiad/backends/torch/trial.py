@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from naiad.backends.shared.signature import ModelTensor, check_signature, shape_text
+from naiad.backends.torch.framework import import_dynamo
 from naiad.backends.torch.instance import CallPlan, TorchInstance
 from naiad.backends.torch.session import MemoryEffects
 from naiad.errors import BackendError, ModelLoadError
@@ -46,6 +47,9 @@ class ShapesOnly:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         import torch
         from torch.utils import _pytree as pytree
+
+        # A run without data needs it.
+        import_dynamo()
 
         def moved(value: Any, device: str) -> Any:
             is_tensor = isinstance(value, torch.Tensor)
