@@ -268,14 +268,14 @@ def test_an_unreadable_folder(tmp_path: Path) -> None:
         pytest.param(["--model-repository", "/nosuch/models"], "'/nosuch/models' does not exist", id="no repository"),
         pytest.param(["/nosuch/model.onnx"], "/nosuch/model.onnx. No such file or folder", id="no model file"),
         pytest.param(["--model-repository", "{file}"], "is a file", id="a file for a repository"),
-        pytest.param(["{file}"], "has the suffix '.txt'", id="a file that is no model"),
+        pytest.param(["{file}"], "has the suffix '.doc'", id="a file that is no model"),
         pytest.param(
             ["--model-repository", "ftp://host/models"], "ftp:// storage is not supported", id="remote repository"
         ),
     ],
 )
 def test_paths_that_cannot_be_served(tmp_path: Path, arguments: list[str], text: str) -> None:
-    file = tmp_path / "file.txt"
+    file = tmp_path / "file.doc"
     file.write_text("")
     code, log = run_to_end(tmp_path / "log", *(a.format(file=file) for a in arguments))
     assert code == 1

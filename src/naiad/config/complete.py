@@ -59,7 +59,9 @@ FORMATS = (
     ModelFormat("keras", "", "model.keras"),
 )
 _COMMON_SUFFIXES = frozenset({".json", ".txt", ".model"})
-"""Suffixes of many kinds of files: such a file is a model only under its full name."""
+"""Suffixes of many kinds of files: in a folder such a file is a model only under its full name."""
+_OTHER_SUFFIXES = {".pkl": ".joblib", ".pickle": ".joblib", ".pth": ".pt"}
+"""Further suffixes of files that are given on the command line, and the usual ones of such files."""
 
 PLATFORMS: dict[str, str] = {f.platform: f.backend for f in FORMATS if f.platform}
 """Backend by platform name."""
@@ -98,6 +100,25 @@ def format_by_suffix(filename: str) -> ModelFormat | None:
     name, suffix = Path(filename).name, Path(filename).suffix
     if suffix in _COMMON_SUFFIXES:
         return next((f for f in FORMATS if f.filename == name), None)
+    return _with_suffix(suffix)
+
+
+def format_of_file(path: Path) -> ModelFormat | None:
+    """The kind of model in a file or a SavedModel's folder that the user has named; None when it is not known.
+
+    It is a model for certain, so that a suffix is enough. The backend then looks into it.
+    """
+    if is_saved_model(path):
+        return FORMATS[0]
+    return _with_suffix(_OTHER_SUFFIXES.get(path.suffix, path.suffix))
+
+
+def is_saved_model(path: Path) -> bool:
+    """True for the folder of a SavedModel of TensorFlow, whatever it is called."""
+    return (path / _SAVED_MODEL).is_file()
+
+
+def _with_suffix(suffix: str) -> ModelFormat | None:
     return next((f for f in FORMATS if Path(f.filename).suffix == suffix and not f.is_stated), None) if suffix else None
 
 
@@ -105,7 +126,7 @@ def _format_of(config: Any, source: ModelSource, folder: Path | None) -> ModelFo
     if config.backend or config.platform:
         return _stated_format(config, folder)
     if source.single_file is not None:
-        return format_by_suffix(source.single_file.name)
+        return format_of_file(source.single_file)
     if config.default_model_filename:
         return format_by_suffix(config.default_model_filename)
     usual = next((f for f in FORMATS if _present(f, folder) and not f.is_stated), None)
@@ -188,11 +209,11 @@ def _hint(source: ModelSource, folder: Path | None) -> str:
         return f" Found the suffix '{suffix}', expected one of {', '.join(suffixes)}{did_you_mean(suffix, suffixes)}."
     if folder is None:
         return ""
-    if (folder / _SAVED_MODEL).is_file():
+    if is_saved_model(folder):
         # As TensorFlow Serving has it.
         return f" Found a SavedModel in '{folder}' itself: move its files into a folder 'model.savedmodel' there."
     for path in sorted(folder.iterdir()):
-        if (path / _SAVED_MODEL).is_file():
+        if is_saved_model(path):
             return f" Found a SavedModel in '{path}': call the folder 'model.savedmodel'."
         if (model_format := format_by_suffix(path.name)) is not None:
             return (

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """One model as found in a repository, or one model file that is served on its own.
+    """One model as found in a repository, or one model file (or SavedModel) that is served on its own.
 
     ``versions`` maps version numbers to their folders (for a single file: 1 to the folder that holds it). Exactly one
     of ``directory`` and ``single_file`` is set. ``config_file`` is None when the model brings no configuration.

@@ -10,6 +10,7 @@ from google.protobuf import text_format
 
 from naiad.config.messages import ModelConfig
 from naiad.errors import InvalidArgumentError, ModelLoadError, OptionError
+from naiad.repository.local.discover import discover
 from naiad.repository.local.layout import (
     MAX_VERSION,
     check_model_name,
@@ -177,6 +178,39 @@ def test_single_file(tmp_path: Path) -> None:
     make(tmp_path, "resnet50.v2.onnx")
     source = single_file(tmp_path / "resnet50.v2.onnx")
     assert (source.name, source.versions, source.directory) == ("resnet50.v2", {1: tmp_path}, None)
+
+
+@pytest.mark.parametrize("name", ["forest.json", "forest.txt", "forest.model", "forest.pkl", "net.pth"])
+def test_single_file_with_a_common_suffix(name: str, tmp_path: Path) -> None:
+    """The user has named it, so it is a model."""
+    make(tmp_path, name)
+    assert single_file(tmp_path / name).single_file == tmp_path / name
+
+
+@pytest.mark.parametrize(("folder", "model"), [("net.v2", "net.v2"), ("net.savedmodel", "net")])
+def test_folder_of_a_saved_model(folder: str, model: str, tmp_path: Path) -> None:
+    make(tmp_path, f"{folder}/saved_model.pb", f"{folder}/variables/variables.index")
+    listing = discover([], [tmp_path / folder])
+    assert list(listing.models) == [model]
+    assert listing.models[model].single_file == tmp_path / folder
+    assert not listing.problems
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("net.h5", r'keras\.models\.load_model\("net\.h5"\)\.save\("net\.keras"\)'),
+        ("net.pb", r"name the whole folder, and rename a frozen graph to net\.graphdef"),
+        ("net.safetensors", "put a model.py with the model's class beside them"),
+        ("net.tflite", 'default_model_filename: "net.tflite"'),
+        ("net.cbm", 'format="onnx"'),
+    ],
+)
+def test_single_file_of_another_kind(name: str, words: str, tmp_path: Path) -> None:
+    """The error says what to do with it."""
+    make(tmp_path, name)
+    with pytest.raises(ModelLoadError, match=words):
+        single_file(tmp_path / name)
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,9 @@ def walk(source: ModelSource) -> Iterator[tuple[str, os.stat_result | None, bool
     Raises:
         ModelLoadError: there are more than ``MAX_FILES``.
     """
-    if source.directory is not None:
-        for number, found in enumerate(_below(str(source.directory))):
+    folder = source.directory or source.single_file
+    if folder is not None and folder.is_dir():
+        for number, found in enumerate(_below(str(folder))):
             if number == MAX_FILES:
                 raise ModelLoadError(
                     f"the folder of model '{source.name}' holds more than {MAX_FILES} files and folders, the last of "

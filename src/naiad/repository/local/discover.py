@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from naiad.config.complete import is_saved_model
 from naiad.errors import OptionError
-from naiad.repository.local.layout import LayoutProblem, Listing, is_model_directory, model_directory, scan, single_file
+from naiad.repository.local.layout import (
+    LayoutProblem,
+    Listing,
+    is_model_directory,
+    model_directory,
+    scan,
+    single_file,
+    single_name,
+)
 
 
 def discover(repositories: Sequence[Path], paths: Sequence[Path], only: str | None = None) -> Listing:
-    """List the models of ``repositories`` and of ``paths``: model files, folders of one model, or more repositories.
+    """List the models of ``repositories`` and of ``paths``.
+
+    A path is a model file, a SavedModel, the folder of one model, or a further repository.
 
     With ``only``, just the model of that name is listed.
 
@@ -19,13 +30,13 @@ def discover(repositories: Sequence[Path], paths: Sequence[Path], only: str | No
         ModelLoadError: a path is no model.
         InvalidArgumentError: a file's name cannot be that of a model.
     """
-    folders = [path for path in paths if path.is_dir()]
+    folders = [path for path in paths if path.is_dir() and not is_saved_model(path)]
     alone = [path for path in folders if is_model_directory(path)]
     more = [path for path in folders if path not in alone]
-    files = [path for path in paths if not path.is_dir()]
+    files = [path for path in paths if path not in folders]
     if only is not None:
         alone = [path for path in alone if path.absolute().name == only]
-        files = [path for path in files if path.stem == only]
+        files = [path for path in files if single_name(path) == only]
     listings = [scan((*repositories, *more), only)] if repositories or more else []
     listings += [model_directory(path) for path in alone]
     listings += [Listing({s.name: s}) for s in map(single_file, files)]

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from naiad.backends.registry import known
-from naiad.config.complete import FORMATS, format_by_suffix
-from naiad.config.parsing.suggest import did_you_mean
+from naiad.config.complete import format_by_suffix, format_of_file
 from naiad.config.read import ConfigFormat, config_files
 from naiad.config.source import ModelSource
 from naiad.errors import InvalidArgumentError, ModelLoadError, OptionError
+from naiad.repository.local.file_hints import unknown_file
 from naiad.repository.local.folder_hints import hint_for_repository, version_number
 
 __all__ = [
@@ -32,6 +31,7 @@ __all__ = [
     "model_directory",
     "scan",
     "single_file",
+    "single_name",
     "version_number",
 ]
 
@@ -116,7 +116,9 @@ def is_model_directory(path: Path) -> bool:
 
 
 def single_file(path: Path) -> ModelSource:
-    """A model that is one file outside of any repository: its name is the file's stem and its version 1.
+    """A model that is one file, or a SavedModel's folder, outside of any repository.
+
+    Its name is that of the file without its suffix, and its version is 1.
 
     Raises:
         ModelLoadError: there is no such file, or its suffix names no known kind of model.
@@ -124,17 +126,19 @@ def single_file(path: Path) -> ModelSource:
     """
     if not path.exists():
         raise ModelLoadError(f"'{path}' does not exist, expected a model file")
-    suffixes = list(dict.fromkeys(Path(form.filename).suffix for form in FORMATS if form.backend in known()))
     if path.suffix == ".pbtxt":
         raise ModelLoadError(f"'{path}' is a configuration, expected a model file or the folder of the model")
-    if format_by_suffix(path.name) is None:
-        hint = did_you_mean(path.suffix, suffixes)
-        raise ModelLoadError(
-            f"'{path}' has the suffix '{path.suffix}', expected one of {', '.join(suffixes)}{hint}; "
-            "models with another suffix need a repository with a config.pbtxt"
-        )
-    check_model_name(path.stem)
-    return ModelSource(path.stem, versions={1: path.parent}, single_file=path)
+    if format_of_file(path) is None:
+        raise ModelLoadError(unknown_file(path))
+    name = single_name(path)
+    check_model_name(name)
+    return ModelSource(name, versions={1: path.parent}, single_file=path)
+
+
+def single_name(path: Path) -> str:
+    """The name of the model in a single file or a SavedModel's folder."""
+    # A folder's name has no suffix: clf.v2 is all of it.
+    return path.absolute().name.removesuffix(".savedmodel") if path.is_dir() else path.stem
 
 
 class ModelNameError(InvalidArgumentError):
