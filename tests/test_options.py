@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from naiad.backends import registry
 from naiad.errors import OptionError
 from naiad.options import (
     INT32_MAX,
@@ -20,6 +21,7 @@ from naiad.options import (
     serve_help,
     wants_help,
 )
+from naiad.options.backend_settings import NAMES, SETTINGS
 from naiad.options.reference import OWN
 from naiad.options.trace_config import TraceSetting
 from naiad.processes.affinity import Affinity
@@ -480,6 +482,34 @@ def test_options_without_effect_and_deprecated_ones_are_remarked_on() -> None:
     assert "--strict-model-config=false has no effect beside" in both.warnings[1]
     assert "NAIAD_HTPP_PORT" in options(NAIAD_HTPP_PORT="1").warnings[0]
     assert options(NAIAD_PORT="tcp://10.0.0.1:80").warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "remark"),
+    [
+        ("--repository-poll-secs=3", "--repository-poll-secs has no effect without --model-control-mode=poll"),
+        ("--rate-limit-resource=memory:8", "--rate-limit-resource has no effect without --rate-limit=execution_count"),
+        (
+            "--backend-config=python,memory-limit=3",
+            "--backend-config=python,memory-limit has no effect; did you mean python,memory-limit-mb?",
+        ),
+        (
+            "--backend-config=pyton,memory-limit-mb=3",
+            "--backend-config=pyton,memory-limit-mb has no effect; did you mean python,memory-limit-mb?",
+        ),
+        ("--backend-config=exection=process", "--backend-config=exection has no effect; did you mean execution?"),
+    ],
+)
+def test_options_that_have_no_effect_as_they_stand(given: str, remark: str) -> None:
+    assert options(given).warnings == (remark,)
+
+
+def test_settings_of_other_backends_are_not_remarked_on() -> None:
+    known = (f"--backend-config=python,{name}={'1' if name == 'default-max-batch-size' else 'x'}" for name in SETTINGS)
+    assert options(*known, "--backend-config=words,spelling=1", "--backend-config=vllm,x=1").warnings == ()
+    assert options("--repository-poll-secs=3", "--model-control-mode=poll").warnings == ()
+    assert options("--rate-limit-resource=m:8", "--rate-limit=execution_count").warnings == ()
+    assert set(registry.known()) >= NAMES
 
 
 OF_THE_REFERENCE = """

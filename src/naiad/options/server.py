@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Final
 
 from naiad.options.api_key import API_KEY, ApiKey, repeated_keys
+from naiad.options.backend_settings import misspelt
 from naiad.options.cache_config import (
     CACHE_BYTES,
     CACHE_SETTING,
@@ -866,14 +867,21 @@ class ServerOptions:
         set_field(self, "trace_config", (*deprecated, *self.trace_config))
         if self.strict_model_config:
             set_field(self, "disable_auto_complete_config", True)
-        elif self.disable_auto_complete_config and "strict_model_config" in self.given:
-            remark = "--strict-model-config=false has no effect beside --disable-auto-complete-config"
-            set_field(self, "warnings", (*self.warnings, remark))
         if self.grpc_use_ssl_mutual:
             set_field(self, "grpc_use_ssl", True)
+        set_field(self, "warnings", (*self.warnings, *self._without_effect()))
+
+    def _without_effect(self) -> Iterator[str]:
+        """A remark on each option that has no effect beside the others."""
+        if self.disable_auto_complete_config and "strict_model_config" in self.given and not self.strict_model_config:
+            yield "--strict-model-config=false has no effect beside --disable-auto-complete-config"
         if (self.grpc_server_cert or self.grpc_server_key) and not self.grpc_use_ssl:
-            remark = "--grpc-server-cert and --grpc-server-key have no effect without --grpc-use-ssl=true"
-            set_field(self, "warnings", (*self.warnings, remark))
+            yield "--grpc-server-cert and --grpc-server-key have no effect without --grpc-use-ssl=true"
+        if "repository_poll_secs" in self.given and self.model_control_mode != "poll":
+            yield "--repository-poll-secs has no effect without --model-control-mode=poll"
+        if self.rate_limit_resource and not self.limits_rate:
+            yield "--rate-limit-resource has no effect without --rate-limit=execution_count"
+        yield from misspelt(self.backend_config)
 
     @property
     def http_uses_tls(self) -> bool:
