@@ -200,9 +200,9 @@ def test_a_problem_of_all_versions_is_said_once(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().out.count("custom operator libraries") == 1
 
 
-@pytest.mark.parametrize("name", ["nowhere", "notes.txt"])
+@pytest.mark.parametrize("name", ["nowhere", "notes.doc"])
 def test_paths_that_are_none(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "notes.txt").touch()
+    (tmp_path / "notes.doc").touch()
     assert check(tmp_path / name) == 1
     assert f"error: '{tmp_path / name}'" in capsys.readouterr().out
 
@@ -274,6 +274,14 @@ def test_the_code_of_a_python_model(
     assert check(tmp_path, complete=complete) == (1 if problem else 0)
     shown = capsys.readouterr().out
     assert (problem in shown) if problem else ("1 model checked: 1 ok" in shown)
+
+
+def test_a_python_model_without_execute(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A server loads it, as the reference does, and each of its requests fails."""
+    folder = model(tmp_path, "code", IDENTITY.replace("identity", "python"))
+    (folder / "1" / "model.py").write_text("class TritonPythonModel:\n    def predict(self, requests):\n        pass\n")
+    assert check(tmp_path) == 0
+    assert "model.py has no execute(self, requests), so that every request fails" in capsys.readouterr().err
 
 
 MODEL = "class TritonPythonModel:\n    def execute(self, requests):\n        pass\n\n    def initialize(self, args):\n"
