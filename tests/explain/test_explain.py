@@ -130,6 +130,8 @@ def test_a_field_that_is_not_set_shows_what_it_would_have(tmp_path: Path, capsys
     [
         (("nothing",), "there is no file or folder 'nothing': name the folder of a model, or its repository with"),
         (("ech", "--model-repository={}"), "there is no model 'ech' in {}, did you mean 'echo'?"),
+        (("{}",), "'{0}' holds several models, name one as in {0}/broken; there are 'broken', 'echo'"),
+        (("{}/echo/1",), "'{}/echo/1' holds no model: name the folder of a model, or a model file"),
         (("{}/echo", "--field", "dynamic_batchin"), "has no field 'dynamic_batchin', did you mean 'dynamic_batching'?"),
         (("{}/echo", "--model-version", "7"), "model 'echo' has no version 7; it has 1"),
         (("echo", "--url", "127.0.0.1:1"), "http://127.0.0.1:1/v2/models/echo/config: expected the configuration of a"),

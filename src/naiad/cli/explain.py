@@ -8,7 +8,7 @@ import os
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -85,9 +85,18 @@ def _source(model: str, options: ServerOptions) -> ModelSource:
     if len(models) == 1 and options.paths:
         return next(iter(models.values()))
     if model not in models:
-        where = ", ".join(map(str, [*local, *options.paths]))
-        raise OptionError(f"there is no model '{model}' in {where}{did_you_mean(model, models)}")
+        raise OptionError(_not_there(model, [*map(str, local), *map(str, options.paths)], models))
     return models[model]
+
+
+def _not_there(model: str, places: Sequence[str], models: Collection[str]) -> str:
+    """The text of the error about a name that no model has, or about the folder of several models."""
+    if model not in places:
+        return f"there is no model '{model}' in {', '.join(places)}{did_you_mean(model, models)}"
+    if not models:
+        return f"'{model}' holds no model: name the folder of a model, or a model file"
+    known = ", ".join(f"'{name}'" for name in sorted(models))
+    return f"'{model}' holds several models, name one as in {Path(model) / min(models)}; there are {known}"
 
 
 def _completed(source: ModelSource, version: int, read: ReadConfig, settings: LoadSettings) -> tuple[Any, list[str]]:
