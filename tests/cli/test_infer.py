@@ -13,9 +13,14 @@ from naiad.cli.main import main
 from naiad.inprocess.server import Server
 
 
+def words(text: str) -> Iterator[str]:
+    yield from text.split()
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    made = Server(http_address="127.0.0.1", http_port=0)
+    made = Server(http_address="127.0.0.1", http_port=0, grpc_address="127.0.0.1", grpc_port=0)
+    made.bind("words", words)
     made.bind("doubler", lambda x: 2 * x, inputs={"x": naiad.FP32[-1, 2]})
     made.bind("greet", lambda name, mark: [n.decode() + m.decode() for n, m in zip(name, mark, strict=True)],
               inputs={"name": naiad.BYTES, "mark": naiad.BYTES}, outputs={"text": naiad.BYTES})  # fmt: skip
@@ -35,6 +40,24 @@ def test_values_are_json_files_and_texts(server: Server, tmp_path: Path, capsys:
     assert capsys.readouterr().out == "output [2, 2]\n[[2. 2.]\n [2. 2.]]\n"
     assert run(server, "greet", "-i", "name=you", "-i", 'mark=["!"]') == 0
     assert capsys.readouterr().out == "text [1]\n['you!']\n"
+
+
+def test_dimensions_in_front_may_be_left_out(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A row stands for a batch of one."""
+    assert run(server, "doubler", "--input", "[1, 2]") == 0
+    assert capsys.readouterr().out == "output [1, 2]\n[[2. 4.]]\n"
+    np.save(tmp_path / "x.npy", np.ones(2, np.float32))
+    assert run(server, "doubler", "-i", str(tmp_path / "x.npy")) == 0
+    assert capsys.readouterr().out == "output [1, 2]\n[[2. 2.]]\n"
+
+
+def test_a_decoupled_model_has_all_its_responses_over_grpc(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["infer", "words", "-i", "one two", "--url", f"grpc://{server.grpc_url}"]) == 0
+    assert capsys.readouterr().out == "output [1]\n['one']\noutput [1]\n['two']\n"
+    assert run(server, "words", "-i", "one two") == 1
+    assert "; gRPC has all responses: --url grpc://<host>:<gRPC port>" in capsys.readouterr().err
 
 
 def test_outputs_can_be_saved(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from naiad.cli.infer_options import SUFFIXES, parser
 from naiad.errors import InvalidArgumentError, NaiadError
 
+if TYPE_CHECKING:
+    from naiad.client import Client
+
 NPY: Final = ".npy"
+_DECOUPLED: Final = 501
+"""The status of a request for one response, where a model sends any number."""
 
 
 def infer(argv: Sequence[str]) -> int:
@@ -27,13 +33,14 @@ def infer(argv: Sequence[str]) -> int:
         with Client(options.url, headers=_headers(options.header), timeout_s=options.timeout) as client:
             metadata = client.metadata(options.model, options.version)
             datatypes = {entry["name"]: entry["datatype"] for entry in metadata["inputs"]}
+            dimensions = {entry["name"]: len(entry["shape"]) for entry in metadata["inputs"]}
             given = _named(options.input, datatypes)
             config = client.config(options.model, options.version) if any(map(_is_image, given.values())) else {}
             inputs = {
-                name: _value(text, name, datatypes[name], config, options.scaling) for name, text in given.items()
+                name: _of_rank(_value(text, name, datatypes[name], config, options.scaling), dimensions[name])
+                for name, text in given.items()
             }
-            found = client.infer(options.model, inputs, version=options.version, outputs=options.output)
-        _show(found, options.save)
+            _infer(client, options, inputs)
     except NaiadError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -41,6 +48,40 @@ def infer(argv: Sequence[str]) -> int:
         print(f"error: '{error.filename}': {error.strerror}" if error.filename else f"error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _infer(client: Client, options: argparse.Namespace, inputs: Mapping[str, Any]) -> None:
+    """Send the request and print its response, or over gRPC all responses of a decoupled model."""
+    from naiad.client import ResponseError
+
+    try:
+        found = client.infer(options.model, inputs, version=options.version, outputs=options.output)
+    except ResponseError as error:
+        if error.status != _DECOUPLED:
+            raise
+        if not options.url.startswith("grpc"):
+            address = "--url grpc://<host>:<gRPC port>, such as grpc://localhost:8001"
+            raise InvalidArgumentError(f"{error}; gRPC has all responses: {address}") from None
+    else:
+        _show(found, options.save)
+        return
+    if options.save is not None:
+        raise InvalidArgumentError(f"--save: the model '{options.model}' is decoupled, expected one response")
+    for found in client.stream(options.model, inputs, version=options.version, outputs=options.output):
+        _show(found, None)
+
+
+def _of_rank(value: Any, dimensions: int) -> Any:
+    """A list or an array with as many dimensions as the model's input: those in front that it lacks are 1."""
+    if not isinstance(value, list):
+        return value.reshape((1,) * (dimensions - value.ndim) + value.shape)
+    inner: Any = value
+    while isinstance(inner, list):
+        dimensions -= 1
+        inner = inner[0] if inner else None
+    for _ in range(dimensions):
+        value = [value]
+    return value
 
 
 def _headers(given: Sequence[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ SCALINGS: Final = ("none", "unit", "inception", "vgg")
 """Names of the reference's image client, and ``unit``: 0 to 1."""
 INFER_OPTIONS: Final = {
     "--input": "a tensor as [NAME=]VALUE: a file of numpy (x.npy), an image (x.jpg), JSON ('[[1, 2]]'), or a text; may "
-    "be repeated. The name may be left out where the model has one input",
+    "be repeated. The name may be left out where the model has one input, and so may dimensions in front if they are 1",
     "--scaling": "how the colours 0 to 255 of an image become numbers: none (as they are), unit (0 to 1), inception "
     "(-1 to 1), vgg (less the mean colour); none by default",
     "--output": "the name of a wanted output; may be repeated. All of them by default",
