@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from naiad.convert.errors import StepError
 from naiad.convert.source import load_source
 
 
@@ -28,3 +29,11 @@ def test_an_archive_becomes_a_module_once(tmp_path: Path, monkeypatch: pytest.Mo
     first, second = source.arrays(sample), source.arrays(sample)
     assert len(made) == 1
     assert np.array_equal(first["output__0"], second["output__0"])
+
+
+def test_a_program_without_the_name_of_the_model(tmp_path: Path) -> None:
+    """The error says how to name it."""
+    (tmp_path / "net.py").write_text("")
+    with pytest.raises(StepError, match=r"'net\.py' is a program") as found:
+        load_source(str(tmp_path / "net.py"))
+    assert found.value.advice.endswith("/net.py:NAME")

@@ -115,7 +115,9 @@ def _of_object(found: Any) -> SourceModel:
             )
         found = made
     elif kind is SourceKind.PYTHON and not callable(found):
-        raise StepError(f"a {type(found).__name__} is no model", "name a model, or a function that returns one")
+        raise StepError(
+            f"an object of the type {type(found).__name__} is no model", "name a model, or a function that returns one"
+        )
     if kind is SourceKind.TORCH:
         found = found.eval().cpu()
     return SourceModel(kind, found)
@@ -147,6 +149,9 @@ def _of_file(path: Path) -> SourceModel:
         if (path / "saved_model.pb").exists():
             return SourceModel(SourceKind.SAVEDMODEL, _saved_model(path), path)
         raise StepError(f"{path} has no saved_model.pb", "give the folder of a SavedModel, or a model's file")
+    if path.suffix == ".py":
+        advice = f"name the model in it, or a function that returns one: {path}:NAME"
+        raise StepError(f"'{path.name}' is a program", advice)
     reader = _READERS.get(path.suffix)
     if reader is None:
         raise StepError(
