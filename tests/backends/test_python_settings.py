@@ -99,3 +99,15 @@ def test_an_environment_that_names_no_file_is_the_model_s_own(tmp_path: Path) ->
     with serving(tmp_path / "log", tmp_path / "models") as server:
         assert server.infer("m", request).json()["outputs"][0]["data"] == [len("production")]
         assert "parameter 'environment' of model 'm' is \\\"production\\\", which names no file" in server.log
+
+
+def test_a_misspelt_parameter_is_a_warning(tmp_path: Path) -> None:
+    """It may be the model's own, so it loads; of a limit that is not there somebody should know."""
+    names = ("memory-limit", "execution_env_pth", "memory-limit-mb", "threshold")
+    given = [f'parameters {{ key: "{name}" value {{ string_value: "900" }} }}' for name in names]
+    write_python_model(tmp_path / "models", "m", DOUBLES, "\n".join(given))
+    with serving(tmp_path / "log", tmp_path / "models") as server:
+        text = "of model 'm' is left to the model; the server's own is called"
+        assert f"'execution_env_pth' {text} 'EXECUTION_ENV_PATH'" in server.log
+        assert f"'memory-limit' {text} 'memory-limit-mb'" in server.log
+        assert server.log.count("is left to the model") == 2

@@ -17,6 +17,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 from naiad.backend_api.backend import Backend, BackendContext, Instance, WorkerSpec
 from naiad.backends.environments.environment import Environment, resolve
 from naiad.backends.environments.parameters import of_python_model
+from naiad.backends.python.misspelt import warn_of_misspelt
 from naiad.backends.python.source import Source, own_source, shared_source
 from naiad.backends.python.trial import TrialRequests
 from naiad.backends.shared.worker_limits import WorkerLimits, check_processes, read_limits
@@ -218,6 +219,7 @@ class PythonBackend(Backend):
         # Once for all instances: to unpack or to build an environment may take minutes.
         if self._environment is None:
             folder = self._code().model_directory
+            warn_of_misspelt(config.parameters, self.context.model)
             given = of_python_model({n: value.string_value for n, value in config.parameters.items()}, folder)
             self._environment = resolve(folder, given, self.context.backend_config)
         return self._environment
