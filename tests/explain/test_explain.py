@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -171,6 +172,19 @@ def test_a_model_of_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         2,
         "the load request:2",
     )
+
+
+def test_a_server_with_api_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model(tmp_path / "models" / "echo", IDENTITY)
+    key = f"reader infer sha256:{sha256(b'secret').hexdigest()}"
+    with serving(tmp_path / "log", tmp_path / "models", f"--api-key={key}") as server:
+        asked = ["echo", "--url", f"127.0.0.1:{server.http}", "--field", "max_batch_size"]
+        assert explain(asked) == 1
+        assert "401: " in capsys.readouterr().err
+        assert explain([*asked, "--header", "Authorization: Bearer secret"]) == 0
+        assert "max_batch_size: " in capsys.readouterr().out
+        assert explain([*asked, "--header", "Authorization"]) == 1
+        assert "expected 'name: value'" in capsys.readouterr().err
 
 
 class OtherServer(BaseHTTPRequestHandler):

@@ -8,7 +8,7 @@ import os
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,6 +17,7 @@ from google.protobuf import json_format
 
 from naiad.backend_api.host_policy import HostPolicies
 from naiad.cli.explain_options import parser
+from naiad.cli.headers import read_headers
 from naiad.config.messages import message_class
 from naiad.config.normalize import normalize
 from naiad.config.parsing.suggest import did_you_mean
@@ -118,11 +119,12 @@ def _of_server(own: argparse.Namespace) -> tuple[list[FieldRow], list[str]]:
     """The rows of a model that a server has, and remarks."""
     if own.of_check:
         raise OptionError(f"{' '.join(own.of_check)}: expected nothing beside --url, the server has options of its own")
+    headers = read_headers(own.header)
     version = f"/versions/{own.model_version}" if own.model_version else ""
     address = f"{own.url.rstrip('/')}/v2/models/{quote(own.model, safe='')}{version}/config"
     address = address if "://" in address else f"http://{address}"
     try:
-        found = _object_at(address + _WRITTEN)
+        found = _object_at(address + _WRITTEN, headers)
     except urllib.error.HTTPError:
         # Another server, or an earlier Naiad. What else may be wrong shows in the answer to the next question.
         found = {}
@@ -132,13 +134,13 @@ def _of_server(own: argparse.Namespace) -> tuple[list[FieldRow], list[str]]:
         read = ReadConfig(written, Origin(None if file is None else Path(file), found["lines"]))
         return [*rows(config, baseline(written, config), of_file(read)), *tuned_rows(found.get("tuned"))], []
     try:
-        config = _message(address, _object_at(address))
+        config = _message(address, _object_at(address, headers))
     except urllib.error.HTTPError as error:
         raise OptionError(f"{address}: {error.code}: {error.read(500).decode(errors='replace')}") from None
     return rows(config, baseline(message_class("ModelConfig")(), config), of_server), [_NO_ORIGINS]
 
 
-def _object_at(address: str) -> dict[str, Any]:
+def _object_at(address: str, headers: Mapping[str, str]) -> dict[str, Any]:
     """The JSON object at an address.
 
     Raises:
@@ -146,7 +148,9 @@ def _object_at(address: str) -> dict[str, Any]:
         OptionError: there is no server, or no such object.
     """
     try:
-        with urllib.request.urlopen(address, timeout=_TIMEOUT_S) as response:
+        with urllib.request.urlopen(
+            urllib.request.Request(address, headers=dict(headers)), timeout=_TIMEOUT_S
+        ) as response:
             found = json.loads(response.read(_MOST_BYTES))
     except urllib.error.HTTPError:
         raise

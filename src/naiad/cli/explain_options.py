@@ -19,6 +19,7 @@ OWN_OPTIONS: Final = {
     "--url": "the address of a server, such as http://localhost:8000",
     "--model-version": "the version; the latest one by default",
     "--field": "one field, such as dynamic_batching",
+    "--header": "a header for the server, such as 'Authorization: Bearer KEY'; may be repeated",
     "--json": "JSON in place of text",
 }
 """What each is for."""
@@ -36,6 +37,8 @@ def parser() -> argparse.ArgumentParser:
             made.add_argument(option, action="store_true", help=text)
         elif option == "--model-version":
             made.add_argument(option, type=int, default=0, metavar="N", help=text)
+        elif option == "--header":
+            made.add_argument("-H", option, action="append", default=[], metavar="LINE", help=text)
         else:
             made.add_argument(option, default="", help=text)
     # Known here for their values, which would else be taken for MODEL; the reader of the options reads them.

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from naiad.cli.headers import read_headers
 from naiad.cli.infer_options import SUFFIXES, parser
 from naiad.errors import InvalidArgumentError, NaiadError
 
@@ -30,7 +31,7 @@ def infer(argv: Sequence[str]) -> int:
     from naiad.client import Client
 
     try:
-        with Client(options.url, headers=_headers(options.header), timeout_s=options.timeout) as client:
+        with Client(options.url, headers=read_headers(options.header), timeout_s=options.timeout) as client:
             metadata = client.metadata(options.model, options.version)
             datatypes = {entry["name"]: entry["datatype"] for entry in metadata["inputs"]}
             dimensions = {entry["name"]: len(entry["shape"]) for entry in metadata["inputs"]}
@@ -82,16 +83,6 @@ def _of_rank(value: Any, dimensions: int) -> Any:
     for _ in range(dimensions):
         value = [value]
     return value
-
-
-def _headers(given: Sequence[str]) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for line in given:
-        name, colon, value = line.partition(":")
-        if not colon:
-            raise InvalidArgumentError(f"--header {line!r}: expected 'name: value'")
-        headers[name.strip()] = value.strip()
-    return headers
 
 
 def _named(given: Sequence[str], datatypes: Mapping[str, str]) -> dict[str, str]:
