@@ -60,6 +60,7 @@ def test_a_repository_is_left_in_peace(tmp_path: Path, files: tuple[str, ...]) -
     [
         ("v1/model.onnx", "m/v1' is no version, rename it to '1'"),
         ("version-02/model.onnx", "m/version-02' is no version, rename it to '2'"),
+        ("model.safetensors", "'model.safetensors' is weights without a program: export the model to ONNX, or write a"),
         ("model.onnx", "m/model.onnx' lies beside no version folder, move it to '{}/m/1/model.onnx'"),
         (
             "inner/1/model.onnx",
