@@ -46,6 +46,7 @@ def test_results_become_arrays(returned: Any, kind: naiad.TensorType, expected: 
         (X, {"y": naiad.FP32[-1, -1]}, "returned shape [3] for the output 'y', expected [-1, -1]"),
         (X, {"y": naiad.FP32, "z": naiad.FP32}, "returned a ndarray, expected a tuple or a dict with the outputs"),
         ((X,), {"y": naiad.FP32, "z": naiad.FP32}, "returned 1 values, expected"),
+        (None, {"y": naiad.FP32}, "returned None, expected the outputs ['y']: a path through it has no return"),
         ({"z": X}, {"y": naiad.FP32}, "returned the outputs ['z'], expected ['y']"),
         ([b"a", 5], {"y": naiad.BYTES}, "returned int for an output of BYTES, expected str or bytes"),
     ],

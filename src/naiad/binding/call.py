@@ -85,6 +85,8 @@ class FunctionCall:
 
     def _named(self, result: Any) -> Mapping[str, Any]:
         names = list(self._outputs)
+        if result is None and names:
+            raise self._wrong(f"returned None, expected the outputs {names}: a path through it has no return")
         if isinstance(result, Mapping):
             if set(result) != set(names):
                 raise self._wrong(f"returned the outputs {sorted(result)}, expected {names}")
