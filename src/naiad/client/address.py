@@ -25,12 +25,23 @@ class ServerAddress:
         """``host:port``, an IPv6 host in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def unreachable(self, error: OSError | None, *, was_sent: bool) -> ConnectionFailedError:
-        """The error for a connection that failed, or was closed before the response."""
+    def unreachable(self, error: OSError | None, *, was_sent: bool, is_new: bool = False) -> ConnectionFailedError:
+        """The error for a connection that failed, or was closed before the response.
+
+        Args:
+            is_new: nothing has come over the connection yet.
+        """
         if error is None:
             cause = "the server closed the connection before its response"
+        elif isinstance(error, ssl.SSLCertVerificationError):
+            cause = (
+                f"the server's certificate is not trusted: {error.verify_message}; name a file with its certificate "
+                "authority in the variable SSL_CERT_FILE, or give tls= to the client"
+            )
         else:
             cause = error.strerror or str(error)
+        if is_new and was_sent and self.tls is None:
+            cause += f"; if the port is encrypted, write {'grpcs' if self.is_grpc else 'https'}://{self.authority}"
         place = self.authority if was_sent or error is None else f"cannot connect to {self.authority}"
         return ConnectionFailedError(f"{place}: {cause}", was_sent=was_sent)
 

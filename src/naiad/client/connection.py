@@ -70,7 +70,7 @@ class BlockingConnection:
             raise self._address.too_late(deadline.timeout_s) from None
         except OSError as error:
             self.close()
-            raise self._address.unreachable(error, was_sent=True) from None
+            raise self._address.unreachable(error, was_sent=True, is_new=not self.is_used) from None
         except BaseException:
             # Whatever interrupts a wait leaves half a response behind.
             self.close()
@@ -109,7 +109,7 @@ class BlockingConnection:
         except TimeoutError:
             raise self._address.too_late(timeout_s) from None
         except OSError as error:
-            raise self._address.unreachable(error, was_sent=True) from None
+            raise self._address.unreachable(error, was_sent=True, is_new=not self.is_used) from None
         finally:
             # A caller who reads no further leaves the rest of the responses behind.
             if response is None or response.closes:
@@ -132,7 +132,7 @@ class BlockingConnection:
     def _end(self) -> ServerResponse:
         response = self._exchange.end()
         if response is None:
-            raise self._address.unreachable(None, was_sent=True)
+            raise self._address.unreachable(None, was_sent=True, is_new=not self.is_used)
         self.close()
         return response
 
