@@ -276,6 +276,16 @@ def test_the_code_of_a_python_model(
     assert (problem in shown) if problem else ("1 model checked: 1 ok" in shown)
 
 
+def test_a_load_that_lasts(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process starts within a millisecond."""
+    monkeypatch.setattr("naiad.cli.check.SLOW_S", 0.001)
+    python_model(tmp_path, "pass")
+    assert check(tmp_path) == 0
+    shown = capsys.readouterr()
+    assert shown.err.startswith("still loading: code, for 0 s now\n")
+    assert "still loading" not in shown.out
+
+
 def test_a_python_model_without_execute(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A server loads it, as the reference does, and each of its requests fails."""
     folder = model(tmp_path, "code", IDENTITY.replace("identity", "python"))

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from naiad.backend_api.host_policy import NO_POLICIES, HostPolicies
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("naiad")
 
+SLOW_S = 5.0
+"""After this time a load is worth a line."""
 _GREEN, _RED, _PLAIN = "\x1b[32m", "\x1b[1;31m", "\x1b[0m"
 
 
@@ -167,9 +170,31 @@ def _candidate(model: ModelSource | RemoteModel, settings: LoadSettings) -> Cand
     return finder.candidate(model) if isinstance(model, ModelSource) else finder.fetched(model)
 
 
+@contextmanager
+def _said_while_it_lasts(name: str) -> Iterator[None]:
+    """Say now and then that a model is still being loaded: some are compiled, which takes a minute."""
+    is_over = Event()
+    thread = Thread(target=_say_until, args=(name, is_over), name="naiad", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _say_until(name: str, is_over: Event) -> None:
+    waited_s, pause_s = 0.0, SLOW_S
+    while not is_over.wait(pause_s):
+        waited_s += pause_s
+        pause_s *= 2
+        print(f"still loading: {name}, for {waited_s:.0f} s now", file=sys.stderr, flush=True)
+
+
 def _try_load(found: Candidate, settings: LoadSettings, checked: CheckedModels) -> ModelReport:
     """Load every version of a model that a server would load, and release it."""
-    report = _report(found, settings, checked)
+    with _said_while_it_lasts(found.source.name):
+        report = _report(found, settings, checked)
     if found.folder is not None:
         found.folder.tried(not report.problems)
     return report
