@@ -369,6 +369,12 @@ def test_without_any_model_the_missing_repository_is_named() -> None:
         parse_check([], {})
 
 
+def test_a_misspelt_repository_is_one_problem() -> None:
+    with pytest.raises(OptionError) as error:
+        parse(["--model-repositry=models"], {})
+    assert str(error.value) == 'Bad option: "--model-repositry". unknown option; did you mean "--model-repository"?'
+
+
 def test_model_files_stand_for_a_repository(tmp_path: Path) -> None:
     model = tmp_path / "model.onnx"
     model.write_bytes(b"")

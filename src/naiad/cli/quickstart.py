@@ -38,7 +38,8 @@ def _write(own: argparse.Namespace) -> None:
     write_repository(folder, chosen.models, own.force, lambda name: print(f"writing {name}", flush=True))
     # A name need not be text.
     shown = os.fsencode(folder).decode(errors="backslashreplace")
-    print(f"\n{shown} has {len(chosen.models)} models. The weights of its networks are random.")
+    count = f"{len(chosen.models)} model{'' if len(chosen.models) == 1 else 's'}"
+    print(f"\n{shown} has {count}. The weights of its networks are random.")
     for name, reason in chosen.left_out.items():
         print(f"left out: {name}: {reason}")
     print(f"\nServe them:       naiad serve {shlex.quote(shown)}\nTry more of them: {Path(shown) / README}")

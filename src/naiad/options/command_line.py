@@ -217,6 +217,9 @@ def _read_unknown(item: _Given, options: Sequence[Option], reading: _Reading) ->
         reading.add_problem(f'Bad option: "{flag}". it is ambiguous: {", ".join(several)}.')
         return
     near = nearest(item.name, _by_name(options))
+    if near:
+        # Or its absence would be a problem as well.
+        reading.failed.add(_by_name(options)[near].field)
     hint = f'; did you mean "--{near}"?' if near else "."
     reading.add_problem(f'Bad option: "{flag}". unknown option{hint}')
 
