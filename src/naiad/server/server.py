@@ -79,7 +79,7 @@ class ServingProcess:
             await self._listen()
             await self._load()
             if options.exit_on_error and self._engine.not_loaded():
-                logger.error("error: creating server: Internal - failed to load all models")
+                logger.error("error: creating server: Internal - failed to load all models%s", self._remedy())
                 self._engine.exiting = True
                 await self._shut_down()
                 return 1
@@ -133,6 +133,11 @@ class ServingProcess:
         # Models stay for long: the garbage collector need not look at their objects again.
         gc.collect()
         gc.freeze()
+
+    def _remedy(self) -> str:
+        """What to do where some models did load, as the end of a sentence."""
+        served = len(self._engine.loaded_models())
+        return f"; with --exit-on-error=false the server goes on with what did load ({served})" if served else ""
 
     async def _load_wanted(self) -> None:
         await self._manager.load_all(await self._startup.wanted())

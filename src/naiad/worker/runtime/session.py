@@ -142,7 +142,7 @@ class Session:
         if hasattr(model, "initialize"):
             model.initialize(dict(command["args"]))
         if not hasattr(model, "execute"):
-            text = f"{self.instance}: {command['model_py']} has no execute(self, requests), so that every request fails"
+            text = f"{command['model_py']} has no execute(self, requests), so that every request fails"
             self.log("WARNING", text, once=f"no execute {command['model_py']}")
         # Not before: calls of other models are refused in ``initialize``, as in the reference.
         self._is_running = True
