@@ -446,7 +446,10 @@ def test_requirements_that_are_not_there(model: Path) -> None:
 
 def test_a_cache_that_cannot_be_made(model: Path, offline: Path) -> None:
     text = refused(model, WISH, {"environment-cache": str(offline / "cache")})
-    assert text == f"model 'm': the folder for environments {offline / 'cache'} cannot be made: Not a directory"
+    assert text == (
+        f"model 'm': the folder for environments {offline / 'cache'} cannot be made: Not a directory; "
+        "--backend-config=environment-cache=<folder> names another one"
+    )
 
 
 @pytest.mark.slow

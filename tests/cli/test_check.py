@@ -377,6 +377,19 @@ def test_a_model_file_is_completed_and_loaded(tmp_path: Path, capsys: pytest.Cap
     assert '  input {\n    name: "X"\n    data_type: TYPE_FP32\n    dims: 3\n  }\n' in shown
 
 
+def test_a_torchscript_file_without_a_repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It needs a configuration, and there is no place for one beside a lone file."""
+    torch = pytest.importorskip("torch")
+    from support import torch_models
+
+    torch_models.save(tmp_path / "net.pt", torch.nn.Linear(4, 3), torch.zeros(1, 4))
+    assert check(tmp_path / "net.pt") == 1
+    text = (
+        f"move {tmp_path / 'net.pt'} to models/net/1/model.pt, and into models/net/config.pbtxt write, with the right"
+    )
+    assert text in capsys.readouterr().out
+
+
 def test_a_broken_model_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("onnxruntime")
     (tmp_path / "net.onnx").write_bytes(b"this is not a model")

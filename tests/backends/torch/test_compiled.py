@@ -103,6 +103,13 @@ def refusal(at: BackendContext, text: str) -> str:
     return str(caught.value)
 
 
+def test_a_cache_that_cannot_be_made(tmp_path: Path) -> None:
+    archive = torch_programs.guarded(tmp_path / "model.pt2")
+    (tmp_path / "file").touch()
+    text = refusal(cached(archive, tmp_path / "file" / "cache"), TEXT)
+    assert "cannot be made: Not a directory; --backend-config=pytorch,compile-cache=<folder> names another one" in text
+
+
 def test_it_is_compiled_once_and_the_log_says_how_long_that_took(compiled: Compiled) -> None:
     assert len(re.findall(r"compiled model\.pt2 in \d+\.\d s; the code is in ", compiled.log)) == 1
     assert compiled.log.count("compiling model.pt2 for this processor, once") == 1

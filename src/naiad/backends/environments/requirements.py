@@ -57,7 +57,10 @@ def environment_from(requirements: Path, base: Interpreter, cache: Path, also: M
         try:
             cache.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ModelLoadError(f"the folder for environments {cache} cannot be made: {error.strerror}") from None
+            raise ModelLoadError(
+                f"the folder for environments {cache} cannot be made: {error.strerror}; "
+                "--backend-config=environment-cache=<folder> names another one"
+            ) from None
         # Beside the folder, which a build removes first.
         with locked(folder.with_suffix(".lock"), 2 * BUILD_S) as lock_fd:
             # Again: the process that had the lock may have built it.

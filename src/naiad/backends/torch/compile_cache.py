@@ -67,7 +67,10 @@ def compiled_from(model: str, archive: Path, cache: Path, device: str) -> Path:
         try:
             cache.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ModelLoadError(f"the folder for compiled models {cache} cannot be made: {error.strerror}") from None
+            raise ModelLoadError(
+                f"the folder for compiled models {cache} cannot be made: {error.strerror}; "
+                "--backend-config=pytorch,compile-cache=<folder> names another one"
+            ) from None
         with locked(package.with_suffix(".lock"), 2 * COMPILE_S) as lock_fd:
             # Again: the process that had the lock may have compiled it.
             if not package.is_file():

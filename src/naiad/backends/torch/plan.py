@@ -9,6 +9,8 @@ from naiad.backends.torch.signature import bind_inputs, bind_outputs
 from naiad.errors import ModelLoadError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from naiad.backends.shared.parameters import ParameterReader
     from naiad.backends.torch.session import MemoryEffects
     from naiad.backends.torch.signature import ForwardSchema
@@ -43,13 +45,18 @@ def call_plan(spec: ModelSpec, schema: ForwardSchema, effects: MemoryEffects, re
     )
 
 
-def no_tensors(model: str, schema: ForwardSchema) -> ModelLoadError:
-    """The error for a configuration that leaves out what this kind of model does not say itself."""
+def no_tensors(model: str, schema: ForwardSchema, alone: Path | None = None) -> ModelLoadError:
+    """The error for a configuration that leaves out what this kind of model does not say itself.
+
+    Args:
+        alone: the file of a model that is served without a repository, and so without a configuration.
+    """
     names = [a.name for a in schema.arguments] or ["INPUT__0"]
     inputs = ", ".join(f'{{ name: "{n}" data_type: TYPE_FP32 dims: [ -1 ] }}' for n in names)
+    where = "" if alone is None else f"move {alone} to models/{model}/1/model.pt, and into models/{model}/config.pbtxt "
     return ModelLoadError(
         f"model '{model}': the configuration must list the inputs and outputs, as {schema.kind} does not say their "
-        f"types and shapes; write, with the right data_type and dims: input [ {inputs} ] "
+        f"types and shapes; {where}write, with the right data_type and dims: input [ {inputs} ] "
         f'output [ {{ name: "OUTPUT__0" data_type: TYPE_FP32 dims: [ -1 ] }} ]'
     )
 

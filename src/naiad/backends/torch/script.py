@@ -36,7 +36,8 @@ class ScriptModel(TorchModel):
         if not config.input or not config.output:
             # Loaded for the error text alone, which names the arguments.
             schema = read_schema(load_module(self._context.model, self._context.model_path, "cpu"))
-            raise no_tensors(self._context.model, schema)
+            alone = self._context.model_path if self._context.version_directory is None else None
+            raise no_tensors(self._context.model, schema, alone)
 
     def start(self, spec: ModelSpec, device: str | None) -> None:
         """Load the first module and fit the configuration to its ``forward``."""
