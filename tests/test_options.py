@@ -369,6 +369,18 @@ def test_without_any_model_the_missing_repository_is_named() -> None:
         parse_check([], {})
 
 
+@pytest.mark.parametrize(("text", "size"), [("7", 7), ("10KiB", 10 << 10), ("4gib", 4 << 30), ("1TiB", 1 << 40)])
+def test_sizes_have_units(text: str, size: int) -> None:
+    got = options(f"--model-memory-budget={text}", f"--max-in-flight-bytes={text}", f"--log-file-max-bytes={text}")
+    assert (got.model_memory_budget, got.max_in_flight_bytes, got.log_file_max_bytes) == (size, size, size)
+
+
+@pytest.mark.parametrize("text", ["4GB", "-1", "1.5GiB", "GiB", "9223372036854775807KiB", "9999999999999999999"])
+def test_wrong_sizes(text: str) -> None:
+    (problem,) = problems(f"--model-memory-budget={text}")
+    assert problem.endswith("Expected: a number of bytes, or one of KiB, MiB, GiB or TiB, such as 4GiB.")
+
+
 def test_a_misspelt_repository_is_one_problem() -> None:
     with pytest.raises(OptionError) as error:
         parse(["--model-repositry=models"], {})

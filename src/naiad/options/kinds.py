@@ -23,6 +23,8 @@ _TRUE = ("true", "on", "1")
 _FALSE = ("false", "off", "0")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?[0-9]+\.[0-9]*")
+_SIZE = re.compile(r"([0-9]{1,19})([KMGT]i?B)?", re.IGNORECASE)
+_SHIFTS = {"": 0, "kib": 10, "mib": 20, "gib": 30, "tib": 40}
 _SETTING = re.compile(r"(?:(?P<name>[^,=]+),)?(?P<key>[^,=]+)=(?P<value>.*)", re.DOTALL)
 
 
@@ -157,6 +159,18 @@ def _read_header_pattern(text: str) -> str:
     return text
 
 
+def _read_size(text: str) -> int:
+    found = _SIZE.fullmatch(text)
+    unit = (found[2] or "").lower() if found else ""
+    # A kB may be 1000 or 1024 bytes.
+    if found is None or unit not in _SHIFTS:
+        raise ValueError(f"Invalid option value. Got {text}")
+    value = int(found[1]) << _SHIFTS[unit]
+    if value > INT64_MAX:
+        raise ValueError(f"Provided option value is out of bound. Got {text}")
+    return value
+
+
 def _read_backend_setting(text: str) -> BackendSetting:
     found = _SETTING.fullmatch(text)
     if found is None:
@@ -169,6 +183,7 @@ def _read_backend_setting(text: str) -> BackendSetting:
 
 BOOLEAN = Kind("<boolean>", "true, on, 1, false, off or 0", read_boolean)
 FLAG = Kind("", "true, on, 1, false, off or 0", read_boolean, is_flag=True)
+SIZE = Kind("<bytes>", "a number of bytes, or one of KiB, MiB, GiB or TiB, such as 4GiB", _read_size)
 TEXT = Kind("<text>", "a text", str)
 LEVEL = Kind("<integer>", "a level from 0, or true or false", _read_level)
 PROCESSES = Kind("<integer|auto>", f"an integer from 1 to {MAX_PROCESSES}, or auto", _read_processes)

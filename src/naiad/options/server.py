@@ -38,6 +38,7 @@ from naiad.options.kinds import (
     PORT,
     PROCESSES,
     REPOSITORY,
+    SIZE,
     TEXT,
     BackendSetting,
     choice,
@@ -176,7 +177,7 @@ class ServerOptions:
     )
     log_file_max_bytes: int = declare(
         Group.LOGGING,
-        integer(0, INT64_MAX),
+        SIZE,
         0,
         "Size beyond which the log file is renamed to <log-file>.1 and a new one begins; 0 for never.",
     )
@@ -199,7 +200,7 @@ class ServerOptions:
     )
     max_in_flight_bytes: int = declare(
         Group.OVERLOAD,
-        integer(0, INT64_MAX),
+        SIZE,
         0,
         "The most bytes of all requests in flight, and again of all bodies that are arriving; 0 for a quarter of "
         "the memory that the server may use.",
@@ -230,7 +231,7 @@ class ServerOptions:
     )
     model_repository_mirror_size: int = declare(
         Group.MODEL_REPOSITORY,
-        integer(0, INT64_MAX),
+        SIZE,
         50 << 30,
         "The most bytes of the mirror: beyond, the least recently used copies are removed, except those in use. 0 "
         "for no limit.",
@@ -328,7 +329,7 @@ class ServerOptions:
     )
     model_memory_budget: int = declare(
         Group.MODEL_REPOSITORY,
-        integer(0, INT64_MAX),
+        SIZE,
         0,
         "The most bytes of memory of all models together; 0 for no limit. A load that needs more unloads the least"
         " recently used models.",
