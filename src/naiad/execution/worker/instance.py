@@ -65,6 +65,8 @@ from naiad.worker.ipc.frames import (
 logger = logging.getLogger("naiad")
 
 BEAT_S: Final = 1.0
+LONG_S: Final = 60.0
+"""A batch that runs for longer is worth a line in the log."""
 FrameHandler = Callable[[Any, int, bytearray], object]
 """What takes a kind of frame: a function of the instance, the frame's number and its payload."""
 
@@ -144,6 +146,8 @@ class ProcessInstance(ModelInstance):
         # Why this side killed the worker, "" when it did not.
         self._verdict = ""
         self._is_late = False
+        # The start of the batch that ``_say_if_long`` saw last, and after which time it is worth another line.
+        self._long_ns, self._long_s = 0, LONG_S
 
     # Start and end
 
@@ -474,6 +478,20 @@ class ProcessInstance(ModelInstance):
             self._end(process, f"it gave no sign of life for {silence_s:g} s ({self._worker_spec.setting})")
             return
         self._session.beat()
+        self._say_if_long()
+
+    def _say_if_long(self) -> None:
+        """Log a batch that runs for very long, after twice the time again: nothing else shows a model that hangs."""
+        batch = self._requests.batch
+        if batch is None or not batch.start_ns:
+            return
+        lasted_s = (monotonic_ns() - batch.start_ns) / 1e9
+        if batch.start_ns != self._long_ns:
+            self._long_ns, self._long_s = batch.start_ns, LONG_S
+        if lasted_s >= self._long_s:
+            self._long_s *= 2
+            text = "%s has been running a batch for %.0f s now, requests: %d; execute-timeout-seconds would limit that"
+            logger.info(text, self.name, lasted_s, len(batch.callers))
 
     def _has_ended(self, process: WorkerProcess) -> bool:
         """Notice an end that the connection does not show, since a program that the worker started has it open too."""
