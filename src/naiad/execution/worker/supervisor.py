@@ -88,6 +88,7 @@ class WorkerSupervisor:
         self._came = came
         self._timer: asyncio.TimerHandle | None = None
         self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
 
     def stop(self) -> None:
         """Start no worker any more. A worker whose start or end is under way is ended and closed."""
@@ -100,7 +101,9 @@ class WorkerSupervisor:
 
     def join(self, timeout: float | None) -> None:
         """Wait for the thread, if one is at work; may be called in any thread."""
-        if (thread := self._thread) is not None:
+        with self._starting:
+            thread = self._thread
+        if thread is not None:
             thread.join(timeout)
 
     def end(self, process: WorkerProcess) -> None:
@@ -118,8 +121,10 @@ class WorkerSupervisor:
             self._in_thread("start", self._start_again)
 
     def _in_thread(self, what: str, work: Callable[[], None]) -> None:
-        self._thread = threading.Thread(target=work, name=f"naiad-{what}-{self._name}", daemon=True)
-        self._thread.start()
+        # Nothing can wait for a thread that has not begun.
+        with self._starting:
+            self._thread = threading.Thread(target=work, name=f"naiad-{what}-{self._name}", daemon=True)
+            self._thread.start()
 
     def _end(self, process: WorkerProcess) -> None:
         how = process.exit_reason()
