@@ -38,6 +38,7 @@ def test_the_originals_formats_are_ours() -> None:
 def test_a_profile_says_how_to_measure() -> None:
     measuring = nav.OptimizationProfile(batch_sizes=[1, 8], max_trials=5).measuring()
     assert (measuring.batch_sizes, measuring.max_trials) == ((1, 8), 5)
+    assert nav.OptimizationProfile(throughput_cutoff_threshold=None).measuring().cutoff is None
 
 
 def test_the_originals_settings_are_taken() -> None:

@@ -68,7 +68,7 @@ class Measuring:
         window_ms: the length of one window; three of them have to agree.
         stability_percent: by how much they may differ.
         max_trials: windows at most.
-        cutoff: the least gain in throughput for which the next batch size is tried.
+        cutoff: the least gain in throughput for which the next batch size is tried; None to try them all.
         budget_s: after this time no larger batch is tried for a format.
     """
 
@@ -77,7 +77,7 @@ class Measuring:
     window_ms: int = 400
     stability_percent: float = 10.0
     max_trials: int = 8
-    cutoff: float = 0.05
+    cutoff: float | None = 0.05
     budget_s: float = 60.0
 
     @property

@@ -146,5 +146,5 @@ class OptimizationProfile:
             self.max_batch_size or 32,
             stability_percent=self.stability_percentage,
             max_trials=self.max_trials,
-            cutoff=self.throughput_cutoff_threshold or 0.0,
+            cutoff=self.throughput_cutoff_threshold,
         )

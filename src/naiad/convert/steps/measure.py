@@ -35,7 +35,7 @@ def measure_served(
     window_ms: int,
     stability_percent: float,
     max_trials: int,
-    cutoff: float,
+    cutoff: float | None,
     first_ms: float = 0.0,
     budget_s: float = math.inf,
 ) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def measure_served(
                 raise StepError(f"it cannot be served: {error}", "see log.txt in the step's folder") from error
             note = f"batch {size} fails: {error}"
             break
-        if len(levels) > 2 and max(_rates(levels[-2:])) < (1 + cutoff) * max(_rates(levels[:-2])):
+        if _gains_nothing(levels, cutoff):
             note = f"a batch of {size} gains nothing"
             break
     return _found(levels, note)
@@ -78,7 +78,7 @@ def measure_source(
     batch_sizes: list[int],
     window_ms: int,
     max_trials: int,
-    cutoff: float,
+    cutoff: float | None,
 ) -> dict[str, Any]:
     """Call the source itself, one call after another, in this process."""
     source = load_source(model)
@@ -97,10 +97,17 @@ def measure_source(
             source.call(sample)
             durations.append(time.perf_counter_ns() - began)
         levels.append(_figures(size, np.array(durations), size * len(durations) / (sum(durations) / 1e9)))
-        if len(levels) > 2 and max(_rates(levels[-2:])) < (1 + cutoff) * max(_rates(levels[:-2])):
+        if _gains_nothing(levels, cutoff):
             note = f"a batch of {size} gains nothing"
             break
     return _found(levels, note)
+
+
+def _gains_nothing(levels: list[dict[str, float]], cutoff: float | None) -> bool:
+    """Whether the last two batch sizes have hardly more throughput than those before them."""
+    if cutoff is None or len(levels) < 3:
+        return False
+    return max(_rates(levels[-2:])) < (1 + cutoff) * max(_rates(levels[:-2]))
 
 
 def _level(
