@@ -35,6 +35,28 @@ def test_the_originals_formats_are_ours() -> None:
         our_formats(("onxx",))
 
 
+@pytest.mark.parametrize(
+    ("key", "target"),
+    [
+        ("torch-exportedprogram", "torch-export"),
+        (nav.Format.TF_SAVEDMODEL, "savedmodel"),
+        ("onnx", "onnx-trace"),
+        ("onnx-trace", "onnx-trace"),
+        ("torchscript-script", "torchscript-script"),
+        ("openvino", "openvino"),
+    ],
+)
+def test_the_originals_keys_name_formats(key: str, target: str, tmp_path: Path) -> None:
+    result = FormatResult(target, made={"file": str(tmp_path / target)}, measured=BatchLevels([]))
+    package = nav.Package(Conversion("net", "net", str(tmp_path), formats=[result]))
+    assert package.get_model_path(key) == tmp_path / target
+    assert package.get_best_model_status([nav.SelectedRuntimeStrategy(key, "OnnxCPU")]) is result
+    for other in ("onnx-dynamo", "torch", "trt-fp16"):
+        assert package.get_best_model_status([nav.SelectedRuntimeStrategy(other)]) is None
+        with pytest.raises(nav.exceptions.ModelNavigatorNotFoundError, match=other):
+            package.get_model_path(other)
+
+
 def test_a_profile_says_how_to_measure() -> None:
     measuring = nav.OptimizationProfile(batch_sizes=[1, 8], max_trials=5).measuring()
     assert (measuring.batch_sizes, measuring.max_trials) == ((1, 8), 5)

@@ -98,6 +98,8 @@ _OURS: Final = {
     Format.TENSORRT: ("tensorrt",),
     Format.PYTHON: ("python",),
 }
+_KEYS: Final = {"onnx-dynamo": ("onnx",)}
+"""The original's keys of models that are no names of formats."""
 # Sources have no file of their own, and nothing here makes the formats of TensorRT inside torch and TensorFlow.
 _NAMES: Final = frozenset(str(one) for one in Format)
 
@@ -121,6 +123,14 @@ def our_formats(wanted: Sequence[Any] | None) -> tuple[str, ...]:
             except KeyError:
                 raise ConvertError(f"there is no format '{text}'") from None
     return tuple(dict.fromkeys(found))
+
+
+def formats_of_key(key: str) -> tuple[str, ...]:
+    """Naiad's formats that a key of the original's models stands for, the preferred one first."""
+    text = str(key)
+    if text in _KEYS:
+        return _KEYS[text]
+    return _OURS.get(Format(text), (text,)) if text in _NAMES else (text,)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from naiad.convert.outputs import as_arrays
 from naiad.convert.results import Conversion, FormatResult
 from naiad.convert.runners import Runner, open_runner
 from naiad.convert.signature import SourceSignature
-from naiad.navigator.configuration import TensorType
+from naiad.navigator.configuration import TensorType, formats_of_key
 from naiad.navigator.exceptions import (
     ModelNavigatorNotFoundError,
     ModelNavigatorRuntimeAnalyzerError,
@@ -116,15 +116,16 @@ class Package:
         self.model = model
 
     def get_model_path(self, model_key: str) -> Path:
-        """The file of a format.
+        """The file of a format, by Naiad's name or the original's key.
 
         Raises:
             ModelNavigatorNotFoundError: there is no such format.
         """
-        result = self.conversion.of(model_key)
-        if result is None or result.made is None:
-            raise ModelNavigatorNotFoundError(f"the package has no format '{model_key}'")
-        return Path(result.made["file"])
+        for target in formats_of_key(model_key):
+            result = self.conversion.of(target)
+            if result is not None and result.made is not None:
+                return Path(result.made["file"])
+        raise ModelNavigatorNotFoundError(f"the package has no format '{model_key}'")
 
     def get_best_model_status(
         self, strategies: Sequence[RuntimeSearchStrategy] | None = None, include_source: bool = True

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from naiad.convert.choose import choose
 from naiad.convert.results import FormatResult
 from naiad.convert.settings import Strategy
+from naiad.navigator.configuration import formats_of_key
 
 
 class RuntimeSearchStrategy:
@@ -49,14 +50,15 @@ class MaxThroughputWithLatencyBudgetStrategy(RuntimeSearchStrategy):
 
 
 class SelectedRuntimeStrategy(RuntimeSearchStrategy):
-    """One format by its name; ``runner_name`` has no effect."""
+    """One format by Naiad's name or the original's key; ``runner_name`` has no effect."""
 
     def __init__(self, model_key: str, runner_name: str = "") -> None:
         self.model_key = model_key
 
     def find(self, results: Sequence[FormatResult]) -> str:
         """The format's name, when it was made."""
-        return next((one.target for one in results if one.target == self.model_key and one.is_made), "")
+        made = {one.target for one in results if one.is_made}
+        return next((target for target in formats_of_key(self.model_key) if target in made), "")
 
 
 DEFAULT = (MaxThroughputAndMinLatencyStrategy(), MinLatencyStrategy())
