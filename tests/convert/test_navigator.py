@@ -35,6 +35,14 @@ def test_the_originals_formats_are_ours() -> None:
         our_formats(("onxx",))
 
 
+def test_formats_that_are_not_made_are_refused_rather_than_all_converted(tmp_path: Path) -> None:
+    assert our_formats(None) == our_formats(()) == ()
+    with pytest.raises(nav.exceptions.ModelNavigatorConfigurationError, match="made here: torch, torch-trt"):
+        our_formats((nav.Format.TORCH, nav.Format.TORCH_TRT))
+    with pytest.raises(nav.exceptions.ModelNavigatorConfigurationError):
+        nav.package.profile(measured_package(tmp_path), target_formats=("tf-trt",))
+
+
 @pytest.mark.parametrize(
     ("key", "target"),
     [

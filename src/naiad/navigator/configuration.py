@@ -11,6 +11,7 @@ import numpy as np
 
 from naiad.convert.errors import ConvertError
 from naiad.convert.settings import Measuring
+from naiad.navigator.exceptions import ModelNavigatorConfigurationError
 from naiad.navigator.format_settings import (
     CustomConfig,
     JitType,
@@ -109,6 +110,7 @@ def our_formats(wanted: Sequence[Any] | None) -> tuple[str, ...]:
 
     Raises:
         ConvertError: there is no such format.
+        ModelNavigatorConfigurationError: there are such formats, and Naiad makes none of them.
     """
     from naiad.convert.formats import chosen_formats
 
@@ -122,6 +124,10 @@ def our_formats(wanted: Sequence[Any] | None) -> tuple[str, ...]:
                 found += chosen_formats((text,))
             except KeyError:
                 raise ConvertError(f"there is no format '{text}'") from None
+    if wanted and not found:
+        raise ModelNavigatorConfigurationError(
+            f"none of the target formats is made here: {', '.join(map(str, wanted))}; name others, or none for all"
+        )
     return tuple(dict.fromkeys(found))
 
 

@@ -23,6 +23,10 @@ __all__ = [
 ]
 
 
+class ModelNavigatorConfigurationError(ModelNavigatorError):
+    """A setting has no such value, or settings contradict each other."""
+
+
 class ModelNavigatorEmptyPackageError(ModelNavigatorError):
     """The package has no format."""
 
@@ -52,10 +56,6 @@ class ModelNavigatorBackwardCompatibilityError(ModelNavigatorError):
 
 class ModelNavigatorCommandNotExecutable(ModelNavigatorError):  # noqa: N818  its name there
     """A step cannot run here."""
-
-
-class ModelNavigatorConfigurationError(ModelNavigatorError):
-    """The settings of a conversion contradict each other."""
 
 
 class ModelNavigatorDeployerError(ModelNavigatorError):
