@@ -71,6 +71,24 @@ def test_a_profile_says_how_to_measure() -> None:
     assert nav.OptimizationProfile(throughput_cutoff_threshold=None).measuring().cutoff is None
 
 
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"window_size": 0}, "window_size is 0"),
+        ({"stability_percentage": 0.0}, r"stability_percentage is 0\.0"),
+        ({"max_trials": 0}, "max_trials is 0"),
+        ({"throughput_backoff_limit": -1}, "throughput_backoff_limit is -1"),
+        ({"stabilization_windows": 4}, "min_trials 3"),
+        ({"max_trials": 2}, "max_trials 2"),
+    ],
+)
+def test_a_profile_that_cannot_measure_is_refused(fields: dict[str, Any], text: str, tmp_path: Path) -> None:
+    with pytest.raises(nav.exceptions.ModelNavigatorConfigurationError, match=text):
+        nav.OptimizationProfile(**fields)
+    with pytest.raises(nav.exceptions.ModelNavigatorConfigurationError, match=text):
+        nav.package.profile(measured_package(tmp_path), **fields)
+
+
 def test_the_originals_settings_are_taken() -> None:
     profile = nav.TensorRTProfile().add("x", (1, 5), (3, 5), (4, 5)).add("y", (1,), (2,), (3,))
     assert profile["x"].max == (4, 5)

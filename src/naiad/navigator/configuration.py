@@ -141,7 +141,11 @@ def formats_of_key(key: str) -> tuple[str, ...]:
 
 @dataclass
 class OptimizationProfile:
-    """How formats are measured, with the original's fields. ``window_size`` and ``dataloader`` have no effect."""
+    """How formats are measured, with the original's fields. ``window_size`` and ``dataloader`` have no effect.
+
+    Raises:
+        ModelNavigatorConfigurationError: a number is too small, or the trials are fewer than the windows.
+    """
 
     max_batch_size: int | None = None
     batch_sizes: Sequence[int | None] | None = None
@@ -153,6 +157,19 @@ class OptimizationProfile:
     throughput_cutoff_threshold: float | None = 0.05
     throughput_backoff_limit: int = 2
     dataloader: Any = None
+
+    def __post_init__(self) -> None:
+        for name in ("window_size", "stability_percentage", "stabilization_windows", "min_trials", "max_trials"):
+            if getattr(self, name) < 1:
+                raise ModelNavigatorConfigurationError(f"{name} is {getattr(self, name)}, expected 1 or more")
+        if self.throughput_backoff_limit < 0:
+            found = self.throughput_backoff_limit
+            raise ModelNavigatorConfigurationError(f"throughput_backoff_limit is {found}, expected 0 or more")
+        if not self.stabilization_windows <= self.min_trials <= self.max_trials:
+            raise ModelNavigatorConfigurationError(
+                f"stabilization_windows is {self.stabilization_windows}, min_trials {self.min_trials} and max_trials"
+                f" {self.max_trials}, expected none above the next one"
+            )
 
     def measuring(self) -> Measuring:
         """The same for ``naiad.convert``."""
