@@ -179,6 +179,22 @@ def test_a_package_is_profiled_with_other_samples(tmp_path: Path) -> None:
         nav.package.profile(package, [np.full((1, 4), np.nan, np.float32)])
 
 
+def test_without_a_backoff_the_first_batch_that_gains_too_little_is_the_last(tmp_path: Path) -> None:
+    source = "import time\ndef double(x):\n    time.sleep(0.02 * max(len(x) / 2, 1))\n    return {'y': 2 * x}\n"
+    package = measured_package(tmp_path)
+    (tmp_path / "double.py").write_text(source, encoding="utf-8")
+    results = nav.package.profile(
+        package,
+        [np.ones((1, 4), np.float32)],
+        batch_sizes=[1, 2, 4, 8],
+        window_size=5,
+        throughput_cutoff_threshold=0.4,
+        throughput_backoff_limit=0,
+    )
+    (found,) = results.models["python"].runners.values()
+    assert [one.batch_size for one in found.detailed[0]] == [1, 2, 4]
+
+
 def test_a_format_that_fails_is_said_to_fail(tmp_path: Path) -> None:
     package = measured_package(tmp_path)
     (tmp_path / "double.py").write_text("def double(x):\n    raise ValueError('no')\n", encoding="utf-8")

@@ -176,7 +176,7 @@ def _levels(
         gains = one.throughput > best * (1 + (settings.throughput_cutoff_threshold or 0.0))
         idle = 0 if gains else idle + 1
         best = max(best, one.throughput)
-        if settings.throughput_cutoff_threshold is not None and idle >= settings.throughput_backoff_limit:
+        if settings.throughput_cutoff_threshold is not None and idle >= max(settings.throughput_backoff_limit, 1):
             return
 
 
