@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from naiad.testing import RunningServer, server_environment, serving, wait_until
+from support.certificates import new_authority
 from support.interrupted_imports import interrupted_import
 from support.served_ensembles import chain, write_ensemble
 from support.served_models import identity, write_model
@@ -116,6 +117,48 @@ def test_a_running_server_gets_its_configuration_back(server: RunningServer, tmp
     code, _, errors = run(tmp_path, "-n", "sleeps_config_9", command="report")
     assert code == 1
     assert "no measurement of 'sleeps_config_9', did you mean 'sleeps_config_" in errors
+
+
+@pytest.mark.slow
+def test_a_server_with_tls_that_analyze_starts(models: Path, tmp_path: Path) -> None:
+    authority = new_authority(tmp_path, "root")
+    own, client = authority.issue("server", "DNS:localhost"), authority.issue("client")
+    server_flags = {"grpc-use-ssl-mutual": "1", "grpc-server-cert": str(own.cert), "grpc-server-key": str(own.key)}
+    flags = {
+        "ssl-grpc-use-ssl": True,
+        "ssl-grpc-root-certifications-file": str(authority.root),
+        "ssl-grpc-certificate-chain-file": str(client.cert),
+        "ssl-grpc-private-key-file": str(client.key),
+    }
+    settings: dict[str, Any] = {
+        **QUICK,
+        "model_repository": str(models),
+        "run_config_search_disable": True,
+        "triton_server_flags": {**server_flags, "grpc-root-cert": str(authority.root)},
+        "profile_models": {"sleeps": LISTED},
+    }
+    code, _, errors = run(tmp_path, **settings, perf_analyzer_flags=flags)
+    assert code == 0, errors
+    assert len(report(tmp_path)["profiles"][0]["rows"]) == 3
+    wrong = flags | {"ssl-grpc-private-key-file": str(own.key)}
+    code, _, errors = run(tmp_path, "-s", "other", **settings, perf_analyzer_flags=wrong)
+    assert code == 1
+    assert "cannot use the certificate" in errors
+
+
+@pytest.mark.slow
+def test_a_running_server_with_tls_and_keys(models: Path, tmp_path: Path) -> None:
+    authority = new_authority(tmp_path, "root")
+    own = authority.issue("server")
+    words = ("--model-repository", models, "--model-control-mode=explicit", "--http-server-cert", own.cert)
+    keys = ("--http-server-key", own.key, "--http-restricted-api=model-repository,inference:x-key=secret")
+    with serving(tmp_path / "log", *words, *keys) as running:
+        flags = {"ssl-https-ca-certificates-file": str(authority.root), "http-header": "x-key: secret", "shape": "IN:1"}
+        settings = remote(running, client_protocol="http", concurrency=2, search_measurements=4)
+        settings["triton_http_endpoint"] = f"https://localhost:{running.http}"
+        code, _, errors = run(tmp_path, **settings, profile_models={"both": {"perf_analyzer_flags": flags}})
+    assert code == 0, errors
+    assert report(tmp_path)["profiles"][0]["composing_models"] == ["alone"]
 
 
 @pytest.mark.slow

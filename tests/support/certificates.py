@@ -32,13 +32,13 @@ class Authority:
         """The certificate that peers have to trust."""
         return self.own.cert
 
-    def issue(self, name: str) -> Identity:
-        """A certificate for ``localhost`` and 127.0.0.1, good for servers and for clients."""
+    def issue(self, name: str, places: str = "DNS:localhost,IP:127.0.0.1") -> Identity:
+        """A certificate for ``localhost`` and 127.0.0.1, or other ``places``, good for servers and for clients."""
         key, request, cert = (self.folder / f"{name}.{suffix}" for suffix in ("key", "csr", "pem"))
         _new_key(key)
         _openssl("req", "-new", "-key", key, "-subj", f"/CN={name}", "-out", request)
         names = self.folder / f"{name}.ext"
-        names.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        names.write_text(f"subjectAltName={places}\n")
         signer = ("-CA", self.own.cert, "-CAkey", self.own.key, "-CAcreateserial")
         _openssl("x509", "-req", "-in", request, *signer, "-days", "2", "-extfile", names, "-out", cert)
         return Identity(cert, key)

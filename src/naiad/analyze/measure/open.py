@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from naiad.analyze.errors import AnalyzeError, TrialError
 from naiad.analyze.measure.local import LocalServer
@@ -16,6 +16,8 @@ from naiad.analyze.trial import AnalysisTrial
 from naiad.perf.load.stop import Stop
 from naiad.perf.target.metrics import MetricsTarget
 from naiad.perf.target.protocol import TargetError
+
+_TLS: Final = "--ssl-grpc-use-ssl"
 
 
 def open_source(settings: AnalyzeSettings, options: LoadOptions, stop: Stop) -> tuple[MeasurementSource, str]:
@@ -74,6 +76,9 @@ class LocalSource(ServedSource):
         if not self.endpoint:
             self._local.stop()
             raise AnalyzeError(f"client_protocol is {options.protocol}, which triton_server_flags switch off")
+        if any(_TLS in words for words in options.flags.values()):
+            # Certificates of servers on the same machine are for this name, hardly ever for an address.
+            self.endpoint = f"localhost:{self.endpoint.rpartition(':')[2]}"
 
         def on_wait(seconds: float) -> None:
             if stop.is_wanted:

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -79,15 +80,18 @@ class ServedSource:
             )
 
     def _control(self, model: str) -> Any:
+        settings = parse_perf(["-m", model, *self._where], {})
+        # How the server is reached, also for a model that another one calls; the other flags are about the load.
+        flags = self._options.flags
+        flagged = self._settings(model if model in flags else next(iter(flags), model), ModelLoad(1, 1)).target
+        target = replace(settings.target, headers=flagged.headers, use_tls=flagged.use_tls, tls=flagged.tls)
         try:
-            return open_kserve(self._settings(model, ModelLoad(1, 1), with_flags=False))
+            return open_kserve(replace(settings, target=target))
         except TargetError as error:
             raise AnalyzeError(f"{self._server} is not reached: {error}") from None
 
-    def _settings(self, model: str, load: ModelLoad, *, with_flags: bool = True) -> PerfSettings:
+    def _settings(self, model: str, load: ModelLoad) -> PerfSettings:
         options = self._options
-        if not with_flags:
-            return parse_perf(["-m", model, *self._where], {})
         flags = options.flags.get(model, ())
         metrics = [f"--metrics-url={options.metrics_url}", f"--metrics-interval={options.metrics_interval_ms}"]
         words = metrics if options.metrics_url else ["--no-collect-metrics"]
