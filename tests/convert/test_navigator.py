@@ -65,6 +65,14 @@ def test_the_originals_keys_name_formats(key: str, target: str, tmp_path: Path) 
             package.get_model_path(other)
 
 
+@pytest.mark.parametrize(
+    ("largest", "sizes"),
+    [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (32, [1, 2, 4, 8, 16, 32]), (100, [1, 2, 4, 8, 16, 32, 64, 100])],
+)
+def test_the_largest_batch_is_tried_whatever_it_is(largest: int, sizes: list[int]) -> None:
+    assert nav.OptimizationProfile(max_batch_size=largest).measuring().sizes == sizes
+
+
 def test_a_profile_says_how_to_measure() -> None:
     measuring = nav.OptimizationProfile(batch_sizes=[1, 8], max_trials=5).measuring()
     assert (measuring.batch_sizes, measuring.max_trials) == ((1, 8), 5)

@@ -64,7 +64,7 @@ class Measuring:
     """How formats are measured.
 
     Attributes:
-        batch_sizes: those to try, ascending; empty for 1, 2, 4, ... up to ``max_batch``.
+        batch_sizes: those to try, ascending; empty for 1, 2, 4, ... and ``max_batch``.
         window_ms: the length of one window; three of them have to agree.
         stability_percent: by how much they may differ.
         max_trials: windows at most.
@@ -86,9 +86,9 @@ class Measuring:
         if self.batch_sizes:
             return sorted(set(self.batch_sizes))
         sizes = [1]
-        while sizes[-1] * 2 <= self.max_batch:
+        while sizes[-1] * 2 < self.max_batch:
             sizes.append(sizes[-1] * 2)
-        return sizes
+        return sizes if self.max_batch == 1 else [*sizes, self.max_batch]
 
 
 @dataclass(frozen=True, slots=True)
