@@ -17,6 +17,7 @@ import naiad
 import naiad.navigator as nav
 from naiad.convert.errors import ConvertError
 from naiad.convert.results import BatchLevel, BatchLevels, Conversion, FormatResult
+from naiad.convert.samples import write_samples
 from naiad.convert.steps import python_model
 from naiad.navigator import nested
 from naiad.navigator.configuration import our_formats
@@ -307,6 +308,47 @@ def test_add_model_writes_a_repository_that_is_served(tmp_path: Path) -> None:
         nav.triton.model_repository.add_model(
             tmp_path / "models", "double", tmp_path / "double.onnx", nav.triton.ONNXModelConfig()
         )
+
+
+def onnx_package(folder: Path, factor: int) -> nav.Package:
+    """A package with one measured format: an ONNX file that multiplies rows of two."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    constant = onnx.numpy_helper.from_array(np.array(factor, np.float32), "factor")
+    node = onnx.helper.make_node("Mul", ["x", "factor"], ["y"])
+    tensors = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 2]) for name in ("x", "y")]
+    graph = onnx.helper.make_graph([node], "scaled", tensors[:1], tensors[1:], [constant])
+    made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9)
+    file = folder / "onnx" / "model" / "model.onnx"
+    file.parent.mkdir(parents=True)
+    onnx.save(made, file)
+    write_samples([{"x": np.ones((1, 2), np.float32)}], folder / "samples")
+    tensor = {"dtype": "float32", "shape": [-1, 2]}
+    signature = {"inputs": [{"name": "x", **tensor}], "outputs": [{"name": "y", **tensor}]}
+    result = FormatResult(
+        "onnx",
+        made={"file": str(file), "inputs": ["x"], "outputs": ["y"]},
+        verified={"is_good": True},
+        measured=BatchLevels([BatchLevel(1, 10, 1, 1, 1), BatchLevel(4, 40, 1, 1, 1)]),
+    )
+    described = {"signature": {**signature, "is_batching": True, "by_name": True}}
+    return nav.Package(Conversion("scaled", "scaled", str(folder), described=described, formats=[result]))
+
+
+def test_another_version_joins_the_model_that_is_there(tmp_path: Path) -> None:
+    add = nav.triton.model_repository.add_model_from_package
+    add(tmp_path / "models", "scaled", onnx_package(tmp_path / "two", 2))
+    with pytest.raises(ConvertError, match="give another model_version"):
+        add(tmp_path / "models", "scaled", onnx_package(tmp_path / "other", 5))
+    folder = add(
+        tmp_path / "models", "scaled", onnx_package(tmp_path / "three", 3), model_version=2, response_cache=True
+    )
+    assert sorted(one.name for one in (tmp_path / "models").iterdir()) == ["scaled"]
+    assert sorted(one.name for one in folder.iterdir()) == ["1", "2", "config.pbtxt", "warmup"]
+    assert "response_cache" in (folder / "config.pbtxt").read_text()
+    with naiad.Server(model_repository=str(tmp_path / "models")) as server:
+        (response,) = server.model("scaled").infer(inputs={"x": np.ones((1, 2), np.float32)})
+        assert response.outputs["y"].numpy().tolist() == [[3, 3]]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,8 +36,7 @@ def add_model(
     version = folder / str(model_version)
     if not source.exists():
         raise ConvertError(f"there is no {source}")
-    if version.exists():
-        raise ConvertError(f"there is {version} already; remove it, or give another model_version")
+    _check_version(version)
     text = config_text(model_name, config)
     try:
         version.mkdir(parents=True)
@@ -63,9 +63,11 @@ def add_model_from_package(
 ) -> Path:
     """Put the best format of a package into a repository, with measured batching; return the model's folder.
 
+    A new version of a model that is there already brings its configuration, which holds for all versions.
+
     Raises:
         ModelNavigatorEmptyPackageError: no strategy finds a format.
-        ConvertError: the model is in the repository already.
+        ConvertError: the version is in the repository already.
     """
     result = package.get_best_model_status(strategies)
     if result is None or result.measured is None:
@@ -73,13 +75,40 @@ def add_model_from_package(
     sample = load_samples(Path(package.conversion.work) / "samples")[0]
     signature = package.signature
     batching = batching_of(result.measured, signature.is_batching)
-    folder = publish(
-        result, signature, Path(model_repository_path), model_name, batching, sample, version=model_version
-    )
-    if response_cache:
-        with (folder / "config.pbtxt").open("a", encoding="utf-8") as file:
-            file.write("response_cache { enable: true }\n")
+    repository = Path(model_repository_path)
+    folder = repository / model_name
+    _check_version(folder / str(model_version))
+
+    def put(place: Path) -> Path:
+        made = publish(result, signature, place, model_name, batching, sample, version=model_version)
+        if response_cache:
+            with (made / "config.pbtxt").open("a", encoding="utf-8") as file:
+                file.write("response_cache { enable: true }\n")
+        return made
+
+    if not folder.exists():
+        return put(repository)
+    try:
+        # A name with a dot is no model.
+        with tempfile.TemporaryDirectory(prefix=".adding-", dir=repository) as beside:
+            _move_version(put(Path(beside)), folder, str(model_version))
+    except OSError as error:
+        raise ConvertError(f"{folder} cannot be written: {error}") from None
     return folder
+
+
+def _check_version(version: Path) -> None:
+    if version.exists():
+        raise ConvertError(f"there is {version} already; remove it, or give another model_version")
+
+
+def _move_version(added: Path, folder: Path, version: str) -> None:
+    """Move a version, its warm-up samples and its configuration into the model that is there."""
+    (added / version).rename(folder / version)
+    if (added / "warmup").is_dir():
+        shutil.copytree(added / "warmup", folder / "warmup", dirs_exist_ok=True)
+    # Last: whoever looks at the repository meanwhile finds a configuration whose files are there.
+    (added / "config.pbtxt").replace(folder / "config.pbtxt")
 
 
 def _file_name(source: Path, config: BaseSpecializedModelConfig) -> str:
