@@ -351,6 +351,35 @@ def test_another_version_joins_the_model_that_is_there(tmp_path: Path) -> None:
         assert response.outputs["y"].numpy().tolist() == [[3, 3]]
 
 
+SCRIPT = """
+import torch
+import naiad.navigator as nav
+
+class Doubled(torch.nn.Module):
+    def forward(self, x):
+        return 2 * x
+
+if __name__ == "__main__":
+    package = nav.torch.optimize(
+        model=Doubled(),
+        dataloader=[torch.ones(3, 5)],
+        target_formats=("torchscript-script",),
+        optimization_profile=nav.OptimizationProfile(batch_sizes=[1], stability_percentage=90),
+    )
+    print([(result.target, result.state, str(result.failure)) for result in package.conversion.formats])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_module_of_the_script_itself_becomes_torchscript(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[('torchscript-script', 'ok', 'None')]", done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_optimize_converts_a_live_module(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import shutil
 import sys
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from types import CodeType
+from typing import Any, ClassVar
 
 import cloudpickle
 
@@ -91,9 +93,22 @@ def _of_tensors(model: Any, elements: list[Any]) -> tuple[Any, list[Any]]:
     return of_tensors(model, structure), list(tensors_alone(elements, structure))
 
 
+def _reduced(code: CodeType) -> tuple[Any, tuple[Any, ...]]:
+    make, arguments = cloudpickle.Pickler.dispatch_table[CodeType](code)
+    # What cloudpickle has in place of the file; names of code are no such text.
+    return make, tuple(code.co_filename if one == "<dynamic-code>" else one for one in arguments)
+
+
+class _SourcePickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Keeps the files of code: ``torch.jit.script`` reads the source of a script's own module there."""
+
+    dispatch_table: ClassVar[Any] = ChainMap({CodeType: _reduced}, cloudpickle.Pickler.dispatch_table)
+
+
 def _pickled(model: Any, file: Path) -> str:
     try:
-        file.write_bytes(cloudpickle.dumps(model))
+        with file.open("wb") as stream:
+            _SourcePickler(stream).dump(model)
     except Exception as error:
         raise ConvertError(f"the model cannot be pickled for the steps' processes: {error}") from error
     return f"pickle:{file}"
