@@ -12,6 +12,7 @@ import pytest
 
 from naiad.perf.report.profile_export import write_profile_export
 from naiad.perf.results import LoadMode
+from naiad.perf.target.protocol import TargetError
 from naiad.testing import RunningServer, serving
 from support.perf_runs import measure, measure_level, run_command, windows
 from support.served_ensembles import step, write_ensemble
@@ -238,6 +239,15 @@ def test_usage_of_the_server_by_its_metrics_and_by_its_pid(server: RunningServer
         assert usage.cpu_us_per_request is not None and usage.cpu_us_per_request > 0
         assert usage.rss_bytes is not None and usage.rss_bytes > 10e6
         assert usage.source in (url, f"pid {server.process.pid}")
+
+
+def test_metrics_that_are_asked_for_and_not_there_are_an_error(server: RunningServer) -> None:
+    words = ("-m", "id", "--request-count", 5, "--metrics-url", "127.0.0.1:1/metrics", *target(server, "http"))
+    with pytest.raises(TargetError, match=r"cannot connect to 127\.0\.0\.1:1: .*; leave --collect-metrics out"):
+        measure(*words, "--collect-metrics")
+    with pytest.raises(TargetError, match=r"the request for the metrics at .* failed: HTTP 404"):
+        measure(*words, "--metrics-url", f"{server.url}/nowhere", "--collect-metrics")
+    assert "cannot connect to 127.0.0.1:1" in " ".join(measure_level(*words).notes)
 
 
 @pytest.mark.slow

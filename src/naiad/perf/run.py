@@ -136,7 +136,12 @@ class PerfRun:
         settings = self.settings.measure
         if not settings.collect_metrics or settings.server_pid is not None:
             return None, ""
-        found, why = find_metrics(settings.metrics_url, model.name)
+        try:
+            found, why = find_metrics(settings.metrics_url, model.name)
+        except TargetError as error:
+            if "collect-metrics" in self.settings.given:
+                raise TargetError(f"{error}; leave --collect-metrics out to measure without the metrics") from None
+            found, why = None, str(error)
         if {"collect-metrics", "metrics-url"} & self.settings.given:
             return found, why
         self.report.usage_missing = why

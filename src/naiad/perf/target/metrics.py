@@ -8,7 +8,7 @@ from naiad.perf.target.address import Address, reach, split_url
 from naiad.perf.target.http_channel import HttpChannel
 from naiad.perf.target.http_request import HttpRequestBytes, request_head
 from naiad.perf.target.kserve_http import judge_response
-from naiad.perf.target.protocol import ClientChannel, Poller, ResponseListener, TargetError
+from naiad.perf.target.protocol import ClientChannel, Poller, ResponseListener
 from naiad.perf.target.question import query
 
 _PORT: Final = 8002
@@ -56,15 +56,13 @@ class MetricsTarget:
 
 
 def find_metrics(url: str, model: str) -> tuple[MetricsTarget | None, str]:
-    """The metrics page of the server of a model, and if there is none, why.
+    """The metrics page of the server of a model, or why it is none of that server: a page that does not know the model.
 
-    A page that does not know the model belongs to another server.
+    Raises:
+        TargetError: there is no page.
     """
-    try:
-        target = MetricsTarget(url)
-        page = target.read()
-    except TargetError as error:
-        return None, str(error)
+    target = MetricsTarget(url)
+    page = target.read()
     if f'model="{model}"'.encode() not in page:
         return None, f"the metrics at {url} do not name the model '{model}': they belong to another server"
     return target, ""
