@@ -104,6 +104,7 @@ def test_the_originals_settings_are_taken() -> None:
     nav.TensorRTConfig(trt_profiles=[profile], precision=(nav.TensorRTPrecision.FP32,), custom_args={"--flag": True})
     nav.TorchTensorRTConfig(custom_args={"ir": "ts"})
     nav.TensorFlowTensorRTConfig(trt_profiles=[profile])
+    nav.TorchConfig(autocast=True, autocast_dtype=nav.AutocastType.BF16)
     nav.OnnxConfig(opset=17, export_engine=[nav.OnnxTraceExportConfig(), nav.OnnxDynamoExportConfig()])
     assert nav.torch.OptimizationProfile is nav.OptimizationProfile
     assert nav.configuration.Sample == dict[str, np.ndarray[Any, Any]]

@@ -6,6 +6,7 @@ without effect. ``jax``, ``tensorrt`` and the in-place API (``nav.Module``, ``na
 
 from naiad.navigator import exceptions, onnx, package, python, pytriton, tensorflow, torch, triton
 from naiad.navigator.configuration import (
+    AutocastType,
     CustomConfig,
     DeviceKind,
     Format,
@@ -36,6 +37,7 @@ from naiad.navigator.strategies import (
 )
 
 __all__ = [
+    "AutocastType",
     "CustomConfig",
     "DeviceKind",
     "Format",

@@ -13,6 +13,7 @@ from naiad.convert.errors import ConvertError
 from naiad.convert.settings import Measuring
 from naiad.navigator.exceptions import ModelNavigatorConfigurationError
 from naiad.navigator.format_settings import (
+    AutocastType,
     CustomConfig,
     JitType,
     OnnxConfig,
@@ -31,6 +32,7 @@ from naiad.navigator.format_settings import (
 )
 
 __all__ = [
+    "AutocastType",
     "CustomConfig",
     "DeviceKind",
     "Format",

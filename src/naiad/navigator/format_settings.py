@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -14,6 +14,14 @@ class JitType(StrEnum):
 
     SCRIPT = "script"
     TRACE = "trace"
+
+
+class AutocastType(Enum):
+    """The datatype of torch's autocast: the device's own, or one of 16 bits."""
+
+    DEVICE = None
+    FP16 = "torch.float16"
+    BF16 = "torch.bfloat16"
 
 
 class TensorRTPrecision(StrEnum):
