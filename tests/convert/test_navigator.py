@@ -352,6 +352,20 @@ def test_another_version_joins_the_model_that_is_there(tmp_path: Path) -> None:
         assert response.outputs["y"].numpy().tolist() == [[3, 3]]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_formats_that_the_model_cannot_become_are_refused(tmp_path: Path) -> None:
+    file = onnx_package(tmp_path, 2).get_model_path("onnx")
+    with pytest.raises(nav.exceptions.ModelNavigatorConfigurationError, match=r"a model of onnx cannot become torchs"):
+        nav.onnx.optimize(
+            model=file,
+            dataloader=[np.ones((1, 2), np.float32)],
+            target_formats=(nav.Format.TORCHSCRIPT,),
+            optimization_profile=nav.OptimizationProfile(batch_sizes=[1]),
+            workspace=tmp_path / "work",
+        )
+
+
 SCRIPT = """
 import torch
 import naiad.navigator as nav

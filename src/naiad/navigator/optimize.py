@@ -20,6 +20,7 @@ from naiad.convert.settings import ConvertSettings, Verification
 from naiad.convert.user_code import load_object
 from naiad.navigator.configuration import CustomConfig, DeviceKind, OnnxConfig, OptimizationProfile, our_formats
 from naiad.navigator.converted import Package
+from naiad.navigator.exceptions import ModelNavigatorConfigurationError
 from naiad.navigator.nested import is_nested, of_tensors, take_apart, tensors_alone
 
 
@@ -47,6 +48,7 @@ def optimize(
 
     Raises:
         ConvertError: the model or the samples cannot be used.
+        ModelNavigatorConfigurationError: a model of this kind becomes none of the target formats.
     """
     work = Path(workspace or "navigator_workspace").resolve()
     # As the original's: a workspace is that of the last call.
@@ -79,7 +81,10 @@ def optimize(
         opset=opset,
     )
     progress = print if verbose else None
-    return Package(Converter(settings, progress, has_samples=True).run(), model)
+    conversion = Converter(settings, progress, has_samples=True).run()
+    if settings.formats and not conversion.formats:
+        raise ModelNavigatorConfigurationError("; ".join(conversion.notes) + "; name other target formats")
+    return Package(conversion, model)
 
 
 def _of_tensors(model: Any, elements: list[Any]) -> tuple[Any, list[Any]]:
