@@ -172,6 +172,23 @@ assert folder.is_dir()
     assert list(temporary.iterdir()) == []
 
 
+def test_a_program_that_loads_a_package_may_start_again(tmp_path: Path) -> None:
+    saved, workspace = tmp_path / "double.nav", tmp_path / "workspace"
+    nav.package.save(measured_package(tmp_path), saved)
+    nav.package.load(saved, workspace)
+    (workspace / "left").touch()
+    assert nav.package.load(saved, workspace).get_best_model_status() is not None
+    assert not (workspace / "left").exists()
+    inside = saved.rename(workspace / "inside.nav")
+    with pytest.raises(ConvertError, match="not empty"):
+        nav.package.load(inside, workspace)
+    (workspace / "package.json").unlink()
+    with pytest.raises(ConvertError, match="not empty"):
+        nav.package.load(inside.rename(saved), workspace)
+    with pytest.raises(ConvertError, match="no package"):
+        nav.package.load(__file__, tmp_path / "new")
+
+
 def test_a_package_is_profiled_with_other_samples(tmp_path: Path) -> None:
     package = measured_package(tmp_path)
     results = nav.package.profile(

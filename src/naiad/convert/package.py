@@ -40,12 +40,12 @@ def save(conversion: Conversion, file: Path, *, overwrite: bool = False, with_sa
 
 
 def load(file: Path, work: Path) -> Conversion:
-    """Unpack a package into ``work``, a new or an empty folder.
+    """Unpack a package into ``work``: a new or an empty folder, or that of an earlier package, which goes.
 
     Raises:
-        ConvertError: the file is no package, or the folder has something in it.
+        ConvertError: the file is no package, or the folder has something else in it.
     """
-    if work.exists() and any(work.iterdir()):
+    if work.exists() and any(work.iterdir()) and not _is_unpacked(work, file):
         raise ConvertError(f"{work} is not empty; give a new folder")
     try:
         with zipfile.ZipFile(file) as packed:
@@ -54,6 +54,7 @@ def load(file: Path, work: Path) -> Conversion:
                 if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
                     raise ConvertError(f"{file} has a file '{name}', which leads out of the package")
             work.mkdir(parents=True, exist_ok=True)
+            _empty(work)
             packed.extractall(work)
     except OSError as error:
         raise ConvertError(f"{file} cannot be unpacked into {work}: {error}") from None
@@ -61,6 +62,21 @@ def load(file: Path, work: Path) -> Conversion:
         raise ConvertError(f"{file} is no package of naiad convert: {error}") from None
     conversion.work = str(work.resolve())
     return conversion
+
+
+def _is_unpacked(work: Path, file: Path) -> bool:
+    """Whether a folder holds what ``load`` has unpacked, and not the file itself."""
+    is_package = (work / _HEAD).is_file() and (work / REPORT).is_file()
+    return is_package and not file.resolve().is_relative_to(work.resolve())
+
+
+def _empty(folder: Path) -> None:
+    """Remove what a folder holds; the folder itself stays, as it may be a mount."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def copied(conversion: Conversion, work: Path) -> Conversion:

@@ -44,7 +44,8 @@ def load(path: str | Path, workspace: str | Path | None = None) -> Package:
     """Read a package from a file.
 
     Args:
-        workspace: a new folder for its files; None for one that is removed when this process ends.
+        workspace: a folder for its files, which is new or holds those of an earlier package, which go; None for one
+            that is removed when this process ends.
 
     Raises:
         ConvertError: the file is no package.
