@@ -221,6 +221,7 @@ class Report:
         warmup_ns: how long the first response took, which is in no window; None when it was not measured.
         is_async: whether requests were sent without waiting for the responses of earlier ones.
         is_decoupled: whether requests may have any number of responses.
+        is_sequence: whether requests belong to sequences.
         is_interrupted: whether the user stopped the run before its end.
         instances: how many instances of the model the server runs; 0 when it does not say.
         usage_missing: why processor time and memory of the server are not known, where nobody asked for them; empty
@@ -238,6 +239,7 @@ class Report:
     warmup_ns: int | None = None
     is_async: bool = False
     is_decoupled: bool = False
+    is_sequence: bool = False
     is_interrupted: bool = False
     instances: int = 0
     usage_missing: str = ""

@@ -104,7 +104,7 @@ class PerfRun:
         report.service_kind, report.protocol = settings.target.service_kind, target.protocol
         report.endpoint = target.endpoint
         report.is_async = bool(settings.target.is_async)
-        report.is_decoupled = model.is_decoupled
+        report.is_decoupled, report.is_sequence = model.is_decoupled, model.is_sequence
         report.instances = model.instances
         report.machine = machine_fingerprint()
         self._progress.began(report, settings)

@@ -189,6 +189,11 @@ def test_batches_count_as_so_many_inferences() -> None:
     assert "Request count: 100\n    Throughput: 400 infer/sec\n" in text
 
 
+def test_a_window_in_which_no_sequence_ended() -> None:
+    found = report(level(8, window(LATENCIES, 3.0)), is_sequence=True)
+    assert "    Sequence count: 0 (0 seq/sec)\n    Throughput: " in report_text(found, PerfSettings())
+
+
 def test_sequences_and_late_requests() -> None:
     late = window(LATENCIES, 3.0, sequences=20, sent=101, delayed=30)
     text = shown(level(1000, late, LoadMode.REQUEST_RATE))

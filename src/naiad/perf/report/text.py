@@ -142,7 +142,7 @@ def _limit_lines(settings: PerfSettings) -> list[str]:
 def _client_lines(result: LevelResult, report: Report, settings: PerfSettings) -> list[str]:
     window = result.merged
     lines = [f"Request count: {window.requests}", *_delay_lines(result)]
-    if window.sequences:
+    if window.sequences or report.is_sequence:
         lines.append(
             f"Sequence count: {window.sequences} ({six_digits(_per_second(window.sequences, window))} seq/sec)"
         )
