@@ -99,6 +99,21 @@ def test_everything_comes_from_this_server(page: Browser, server: RunningServer)
     assert {address.split("/")[2] for address in loaded} == {f"localhost:{server.http}"}
 
 
+def test_pages_that_one_has_left_hold_no_connections(chromium: Browser, server: RunningServer) -> None:
+    """A browser has six to a server, and keeps the pages for its button "back"."""
+    address = f"http://localhost:{server.http}/dashboard/"
+    for _ in range(7):
+        chromium.open(address)
+        chromium.find("#link", "live")
+        # Since the page began to load. A minute later the browser gives up a page that it keeps.
+        assert chromium.run("return performance.now()") < 30_000
+    chromium.driver.back()
+    chromium.driver.back()
+    chromium.find("#link", "live")
+    server.infer("slow", {"inputs": [{"name": "INPUT", "datatype": "FP32", "shape": [1], "data": [1]}]})
+    chromium.until(lambda: any("ms" in text for text in chromium.texts(".line-of .p99")), "a latency is shown")
+
+
 def test_the_keyboard_opens_and_closes_a_model(page: Browser) -> None:
     from selenium.webdriver.common.keys import Keys
 

@@ -134,5 +134,9 @@ const gauges = new Gauges(document.getElementById("gauges"));
 store.on("rows", () => gauges.draw());
 document.getElementById("key").addEventListener("click", () => askForKey(""));
 window.addEventListener("hashchange", route);
+// A browser keeps a page that one has left, for its button "back". Its stream would take one of the few connections that
+// the browser has to a server, so that the seventh page waited for a minute.
+window.addEventListener("pagehide", () => stream.stop());
+window.addEventListener("pageshow", (event) => { if (event.persisted) stream.start(); });
 route();
 stream.start();
