@@ -227,13 +227,15 @@ def test_readiness(tmp_path: Path, kind: str, body: str, answer: Any) -> None:
 
 @pytest.mark.slow
 def test_readiness_beside_execute_and_one_check_at_a_time(tmp_path: Path) -> None:
-    body = "time.sleep(0.3); return True"
+    may_end = tmp_path / "may_end"
+    body = f"import os\n        while not os.path.exists({str(may_end)!r}): time.sleep(0.01)\n        return True"
     with worker_of(write_model(tmp_path, READY.format(kind="", body=body))) as child:
-        child.execute(1, [ONE])
         child.send(p.CHECK_READY, 1)
         child.send(p.CHECK_READY, 2)
-        first, second = child.receive(), child.receive()
-        assert {first.kind, second.kind} == {p.IS_READY, p.RESPONSES}
+        child.execute(1, [ONE])
+        child.expect(p.RESPONSES)
+        may_end.touch()
+        assert child.expect(p.IS_READY).number == 1
         child.send(p.PING, 9)
         assert child.expect(p.PONG).number == 9
         child.send(p.CHECK_READY, 3)
