@@ -16,6 +16,7 @@ LAYERS = (
         "errors",
         "bounded_dict",
         "extras",
+        "spelling",
         "clock",
         "cache_folder",
         "folder_lease",

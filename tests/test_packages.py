@@ -12,7 +12,7 @@ from support.source_tree import PACKAGE, Import, imports, is_internal, modules, 
 
 MAX_FILES = 25
 # What everything stands on.
-GROUND = ("errors", "clock", "version", "extras", "bounded_dict", "cache_folder", "folder_lease")
+GROUND = ("errors", "clock", "version", "extras", "bounded_dict", "cache_folder", "folder_lease", "spelling")
 # A package, or a module, and what it may import beside the ground and itself. The longest name that fits a module
 # counts. A package that is allowed allows its sub-packages.
 ALLOWED: dict[str, tuple[str, ...]] = {

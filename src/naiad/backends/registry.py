@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import gc
 import logging
 import sys
@@ -18,6 +17,7 @@ from naiad.backends.shared.import_lock import IMPORT_LOCK
 from naiad.config.complete import PYTHON_RUNTIME
 from naiad.errors import BackendUnavailableError, first_line
 from naiad.extras import MissingPackageError, how_to_install
+from naiad.spelling import nearest_spelling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -280,8 +280,8 @@ def _unknown(backend: str, model: str, file: Path | None) -> BackendUnavailableE
             f"model '{model}' needs the backend '{backend}', which is not supported by this version of "
             f"Naiad; it has: {names}{looked}"
         )
-    close = difflib.get_close_matches(backend.lower(), BACKENDS, n=1, cutoff=0.5)
-    hint = f"; did you mean '{close[0]}'?" if close else ""
+    near = nearest_spelling(backend.lower(), BACKENDS, 0.5)
+    hint = f"; did you mean '{near}'?" if near else ""
     return BackendUnavailableError(
         f"model '{model}' needs an unknown backend '{backend}'; known are: {names}{looked}{hint}"
     )

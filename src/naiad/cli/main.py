@@ -116,9 +116,9 @@ def _unknown(word: str) -> int:
 
 
 def _nearest(word: str, known: Sequence[str]) -> str | None:
-    from naiad.options import nearest
+    from naiad.spelling import nearest_spelling
 
-    return nearest(word, known)
+    return nearest_spelling(word, known)
 
 
 def _fill_standard_descriptors() -> None:

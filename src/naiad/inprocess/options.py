@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from naiad.errors import OptionError
-from naiad.options import OPTIONS, ServerOptions, nearest, parse
+from naiad.options import OPTIONS, ServerOptions, parse
+from naiad.spelling import nearest_spelling
 
 OTHER_NAMES: Final = {
     "server_id": "id",
@@ -61,7 +62,7 @@ def read_options(
     named = {OTHER_NAMES.get(name, name): value for name, value in given.items()}
     for name in named:
         if name not in _BY_FIELD:
-            close = nearest(name, [*_BY_FIELD, *OTHER_NAMES])
+            close = nearest_spelling(name, [*_BY_FIELD, *OTHER_NAMES])
             hint = f": did you mean {close}?" if close else ": docs/options.md lists them, with _ in place of -"
             raise OptionError(f"Server has no option {name}{hint}")
     if not opens_all:

@@ -4,7 +4,7 @@ Parsing, help, environment variables, validation and documentation derive from t
 """
 
 from naiad.options.check import CHECK_OPTIONS, parse_check
-from naiad.options.command_line import nearest, parse, wants_help
+from naiad.options.command_line import parse, wants_help
 from naiad.options.kinds import INT32_MAX
 from naiad.options.listing import check_help, option_rows, option_table_markdown, serve_help
 from naiad.options.option import Group, Option
@@ -18,7 +18,6 @@ __all__ = [
     "Option",
     "ServerOptions",
     "check_help",
-    "nearest",
     "option_rows",
     "option_table_markdown",
     "parse",

@@ -5,9 +5,10 @@ Others are taken in silence: a Python-based backend may have any name, and the r
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
+
+from naiad.spelling import nearest_spelling
 
 if TYPE_CHECKING:
     from naiad.options.kinds import BackendSetting
@@ -41,7 +42,6 @@ def misspelt(given: Iterable[BackendSetting]) -> Iterator[str]:
             yield f"--backend-config={shown} has no effect; did you mean {meant}?"
 
 
-def _nearest(name: str, known: frozenset[str]) -> str:
-    """The known name that an unknown one looks like, "" for none."""
-    found = [] if name in known else difflib.get_close_matches(name, known, 1, _CUTOFF)
-    return found[0] if found else ""
+def _nearest(name: str, known: frozenset[str]) -> str | None:
+    """The known name that an unknown one looks like, if any is near."""
+    return None if name in known else nearest_spelling(name, known, _CUTOFF)

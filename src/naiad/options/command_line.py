@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from naiad.options.option import Option
 from naiad.options.reference import OWN
 from naiad.options.remote_uri import RemoteUri, is_remote
 from naiad.options.server import LISTENER_FIELDS, OPTIONS, ServerOptions
+from naiad.spelling import nearest_spelling
 
 VARIABLE_SEPARATOR = ";"
 """Separates the values of a repeatable option in its environment variable."""
@@ -119,12 +119,6 @@ def settle(reading: _Reading, paths: tuple[Path | RemoteUri, ...]) -> ServerOpti
     return options
 
 
-def nearest(name: str, known: Collection[str], cutoff: float = 0.6) -> str | None:
-    """The known name that looks most like ``name``, if any is near."""
-    found = difflib.get_close_matches(name, known, 1, cutoff)
-    return found[0] if found else None
-
-
 def _by_name(options: Iterable[Option]) -> dict[str, Option]:
     return {name.replace("_", "-"): o for o in options for name in (o.field, *o.aliases)}
 
@@ -173,7 +167,7 @@ def _takes_value(name: str, known: Mapping[str, Option]) -> bool:
     option = known.get(name) or _by_name(OPTIONS).get(name)
     # Otherwise the value of a misspelt option would be reported as a missing file as well.
     if option is None:
-        option = known.get(nearest(name, known) or "")
+        option = known.get(nearest_spelling(name, known) or "")
     return option is not None and not option.kind.is_flag
 
 
@@ -216,7 +210,7 @@ def _read_unknown(item: _Given, options: Sequence[Option], reading: _Reading) ->
     if len(several) > 1:
         reading.add_problem(f'Bad option: "{flag}". it is ambiguous: {", ".join(several)}.')
         return
-    near = nearest(item.name, _by_name(options))
+    near = nearest_spelling(item.name, _by_name(options))
     if near:
         # Or its absence would be a problem as well.
         reading.failed.add(_by_name(options)[near].field)
@@ -246,7 +240,7 @@ def _warn_of_variables(environ: Mapping[str, str], reading: _Reading) -> None:
     """Name variables that look like a misspelt option. Only near ones: others share the prefix rightly."""
     known = {option.variable for option in OPTIONS}
     for name in sorted(environ):
-        if name.startswith("NAIAD_") and name not in known and (near := nearest(name, known, 0.85)):
+        if name.startswith("NAIAD_") and name not in known and (near := nearest_spelling(name, known, 0.85)):
             reading.warnings.append(f"the environment variable {name} is no option; did you mean {near}?")
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
+
+from naiad.spelling import nearest_spelling
 
 # What people write out of habit from numpy, ONNX or the wire protocol, where no spelling is near.
 _ALIASES = {
@@ -30,8 +31,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         return by_key[key]
     if endings := [k for k in by_key if k.endswith("_" + key)]:
         return by_key[endings[0]]
-    close = difflib.get_close_matches(key, by_key, n=1, cutoff=0.6)
-    return by_key[close[0]] if close else None
+    close = nearest_spelling(key, by_key)
+    return by_key[close] if close else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ from naiad.config.known_parameters.parameter import GPU, KnownParameter
 from naiad.config.known_parameters.tables import find, known_parameters
 from naiad.config.messages import enum_name
 from naiad.config.problems import Violation
+from naiad.spelling import nearest_spelling
 
 # Higher than for fields: a repository may have keys that only its own tools read.
 _NEAR: Final = 0.8
@@ -46,8 +46,8 @@ def _has_strategy(config: Any) -> bool:
 
 def _nearest(key: str, known: tuple[KnownParameter, ...]) -> str:
     by_lower = {parameter.name.lower(): parameter.name for parameter in known if not parameter.name.endswith("*")}
-    close = difflib.get_close_matches(key.lower(), by_lower, n=1, cutoff=_NEAR)
-    return by_lower[close[0]] if close else ""
+    close = nearest_spelling(key.lower(), by_lower, _NEAR)
+    return by_lower[close] if close else ""
 
 
 def _at(key: str, config: Any, text: str) -> Violation:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from naiad.options import nearest
 from naiad.perf.load_mode import LoadMode
 from naiad.perf.options.error import PerfOptionError
 from naiad.perf.settings import LoadPlan, PerfSettings
 from naiad.perf.steps import ModelDescription
+from naiad.spelling import nearest_spelling
 
 MAX_THREADS: Final = 16
 """The bound of requests in flight of an open search with the synchronous API, and the least one otherwise."""
@@ -125,6 +125,6 @@ def _warnings(settings: PerfSettings, model: ModelDescription, is_async: bool) -
     names = [tensor.name for tensor in model.inputs]
     for name in settings.input.shapes:
         if name not in names:
-            near = nearest(name, names)
+            near = nearest_spelling(name, names)
             hint = f"did you mean '{near}'?" if near else f"its inputs are {', '.join(names)}"
             yield f"--shape {name} has no effect: the model has no such input; {hint}"

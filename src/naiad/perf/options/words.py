@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from naiad.options import nearest
 from naiad.perf.options.option import PerfOption
 from naiad.perf.options.table import BY_LETTER, BY_NAME
+from naiad.spelling import nearest_spelling
 
 HELP_WORDS: Final = ("-h", "-?", "--help")
 
@@ -62,7 +62,7 @@ def _read_long(word: str, rest: list[str], found: Words) -> None:
         possible = " ".join(f"'--{other}'" for other in names)
         found.problems.append(f"option '--{name}' is ambiguous; possibilities: {possible}")
     elif not names:
-        near = nearest(name, [*BY_NAME, "help", "version"])
+        near = nearest_spelling(name, [*BY_NAME, "help", "version"])
         hint = f"; did you mean '--{near}'?" if near else ""
         found.problems.append(f"unrecognized option '--{name}'{hint}")
     elif names[0] in ("help", "version"):
