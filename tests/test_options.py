@@ -21,7 +21,7 @@ from naiad.options import (
     serve_help,
     wants_help,
 )
-from naiad.options.backend_settings import NAMES, SETTINGS
+from naiad.options.backend_settings import BACKENDS, SETTINGS
 from naiad.options.reference import OWN
 from naiad.options.trace_config import TraceSetting
 from naiad.processes.affinity import Affinity
@@ -523,11 +523,11 @@ def test_options_that_have_no_effect_as_they_stand(given: str, remark: str) -> N
 
 
 def test_settings_of_other_backends_are_not_remarked_on() -> None:
-    known = (f"--backend-config=python,{name}={'1' if name == 'default-max-batch-size' else 'x'}" for name in SETTINGS)
-    assert options(*known, "--backend-config=words,spelling=1", "--backend-config=vllm,x=1").warnings == ()
+    listed = (f"--backend-config=python,{name}={'1' if name == 'default-max-batch-size' else 'x'}" for name in SETTINGS)
+    assert options(*listed, "--backend-config=words,spelling=1", "--backend-config=vllm,x=1").warnings == ()
     assert options("--repository-poll-secs=3", "--model-control-mode=poll").warnings == ()
     assert options("--rate-limit-resource=m:8", "--rate-limit=execution_count").warnings == ()
-    assert set(registry.known()) >= NAMES
+    assert set(registry.known()) >= BACKENDS
 
 
 OF_THE_REFERENCE = """

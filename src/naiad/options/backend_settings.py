@@ -13,20 +13,19 @@ from naiad.spelling import nearest_spelling
 if TYPE_CHECKING:
     from naiad.options.kinds import BackendSetting
 
-NAMES: Final = frozenset(
+BACKENDS: Final = frozenset(
     {"fil", "identity", "keras", "onnxruntime", "openvino", "python", "pytorch", "tensorflow", "tensorrt"}
 )
 """The backends that have settings."""
-SETTINGS: Final = frozenset(
-    {
-        *("accelerator-cache", "allow-pickle", "allow-soft-placement", "auto-complete-config", "backend-directory"),
-        *("CACHE_DIR", "coalesce-request-input", "compile-cache", "default-max-batch-size", "enable-global-threadpool"),
-        *("environment-cache", "execute-timeout-seconds", "execution", "execution-policy", "gpu-memory-fraction"),
-        *("memory-limit-mb", "min-compute-capability", "plugins", "shm-default-byte-size", "shm-growth-byte-size"),
-        *("shm-region-prefix-name", "stub-timeout-seconds", "thread-pool-size", "threads", "version"),
-        "version-compatible",
-    }
-)
+REFERENCE_ALONE: Final = frozenset({"auto-complete-config", "min-compute-capability", "shm-region-prefix-name"})
+"""The reference's settings that no backend reads here."""
+SETTINGS: Final = REFERENCE_ALONE | {
+    *("accelerator-cache", "allow-pickle", "allow-soft-placement", "backend-directory", "CACHE_DIR"),
+    *("coalesce-request-input", "compile-cache", "default-max-batch-size", "enable-global-threadpool"),
+    *("environment-cache", "execute-timeout-seconds", "execution", "execution-policy", "gpu-memory-fraction"),
+    *("memory-limit-mb", "plugins", "shm-default-byte-size", "shm-growth-byte-size", "stub-timeout-seconds"),
+    *("thread-pool-size", "version", "version-compatible"),
+}
 """The settings of all backends."""
 _CUTOFF: Final = 0.75
 
@@ -35,7 +34,7 @@ def misspelt(given: Iterable[BackendSetting]) -> Iterator[str]:
     """A remark on each setting whose backend or name is not known and looks like one that is."""
     for setting in given:
         shown = f"{setting.backend},{setting.key}" if setting.backend else setting.key
-        near_backend = _nearest(setting.backend, NAMES)
+        near_backend = _nearest(setting.backend, BACKENDS)
         near_key = _nearest(setting.key, SETTINGS)
         if near_backend or near_key:
             meant = ",".join(filter(None, (near_backend or setting.backend, near_key or setting.key)))
