@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from naiad.convert.choose import batching_of
@@ -86,12 +86,19 @@ def add_model_from_package(
                 file.write("response_cache { enable: true }\n")
         return made
 
-    if not folder.exists():
-        return put(repository)
+    return _join(put, folder, str(model_version)) if folder.exists() else put(repository)
+
+
+def _join(put: Callable[[Path], Path], folder: Path, version: str) -> Path:
+    """Add a version to the model in ``folder``, made by ``put`` in a repository of its own; return the folder.
+
+    Raises:
+        ConvertError: the folder cannot be written.
+    """
     try:
-        # A name with a dot is no model.
-        with tempfile.TemporaryDirectory(prefix=".adding-", dir=repository) as beside:
-            _move_version(put(Path(beside)), folder, str(model_version))
+        # A name with a dot in front is no model.
+        with tempfile.TemporaryDirectory(prefix=".adding-", dir=folder.parent) as beside:
+            _move_version(put(Path(beside)), folder, version)
     except OSError as error:
         raise ConvertError(f"{folder} cannot be written: {error}") from None
     return folder
