@@ -9,6 +9,7 @@ from typing import Final
 
 from naiad.client.address import ServerAddress
 from naiad.client.deadline import Deadline, deadline_in
+from naiad.client.errors import ConnectionFailedError
 from naiad.client.fork import watch_forks
 from naiad.client.protocol import ClientExchange, Parts, ServerResponse
 
@@ -70,7 +71,7 @@ class BlockingConnection:
             raise self._address.too_late(deadline.timeout_s) from None
         except OSError as error:
             self.close()
-            raise self._address.unreachable(error, was_sent=True, is_new=not self.is_used) from None
+            raise self._unreachable(error) from None
         except BaseException:
             # Whatever interrupts a wait leaves half a response behind.
             self.close()
@@ -109,7 +110,7 @@ class BlockingConnection:
         except TimeoutError:
             raise self._address.too_late(timeout_s) from None
         except OSError as error:
-            raise self._address.unreachable(error, was_sent=True, is_new=not self.is_used) from None
+            raise self._unreachable(error) from None
         finally:
             # A caller who reads no further leaves the rest of the responses behind.
             if response is None or response.closes:
@@ -132,9 +133,12 @@ class BlockingConnection:
     def _end(self) -> ServerResponse:
         response = self._exchange.end()
         if response is None:
-            raise self._address.unreachable(None, was_sent=True, is_new=not self.is_used)
+            raise self._unreachable(None)
         self.close()
         return response
+
+    def _unreachable(self, error: OSError | None) -> ConnectionFailedError:
+        return self._address.unreachable(error, was_sent=True, is_new=not self.is_used)
 
     def close(self) -> None:
         """Close the connection."""

@@ -74,11 +74,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if response is not None:
             self._finish(response)
         else:
-            self._fail(
-                self._address.unreachable(
-                    error if isinstance(error, OSError) else None, was_sent=True, is_new=not self.is_used
-                )
-            )
+            cause = error if isinstance(error, OSError) else None
+            self._fail(self._address.unreachable(cause, was_sent=True, is_new=not self.is_used))
 
     def _take_messages(self, arrived: asyncio.Event) -> None:
         self._messages.extend(self._exchange.take_messages())
