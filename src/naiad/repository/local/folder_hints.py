@@ -16,7 +16,7 @@ from naiad.config.source import ModelSource
 _MODEL_NAMES: Final = frozenset(form.filename for form in FORMATS)
 _NEARLY_VERSION: Final = re.compile(r"(?:v|ver|version)[-_.]?0*([1-9]\d*)", re.IGNORECASE)
 
-_WEIGHTS: Final = frozenset({"pytorch_model.bin", "tf_model.h5", "flax_model.msgpack"})
+_WEIGHT_FILES: Final = frozenset({"pytorch_model.bin", "tf_model.h5", "flax_model.msgpack"})
 """Files that transformers writes, beside those in safetensors."""
 
 
@@ -66,7 +66,9 @@ def hint_for_model(directory: Path) -> str:
             return f"; the name of '{folder}' is no version, rename it to '{found[1]}'"
     if (file := _model_file(children)) is not None:
         return f"; '{file}' lies beside no version folder, move it to '{directory / '1' / file.name}'"
-    if weights := next((child for child in children if child.name in _WEIGHTS or child.suffix == ".safetensors"), None):
+    if weights := next(
+        (child for child in children if child.name in _WEIGHT_FILES or child.suffix == ".safetensors"), None
+    ):
         return (
             f"; '{weights.name}' is weights without a program: export the model to ONNX, or write a Python model whose "
             "initialize() loads this folder"
