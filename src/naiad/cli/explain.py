@@ -148,9 +148,8 @@ def _object_at(address: str, headers: Mapping[str, str]) -> dict[str, Any]:
         OptionError: there is no server, or no such object.
     """
     try:
-        with urllib.request.urlopen(
-            urllib.request.Request(address, headers=dict(headers)), timeout=_TIMEOUT_S
-        ) as response:
+        request = urllib.request.Request(address, headers=dict(headers))
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
             found = json.loads(response.read(_MOST_BYTES))
     except urllib.error.HTTPError:
         raise
