@@ -101,6 +101,7 @@ def test_an_environment_that_names_no_file_is_the_model_s_own(tmp_path: Path) ->
         assert "parameter 'environment' of model 'm' is \\\"production\\\", which names no file" in server.log
 
 
+@pytest.mark.slow
 def test_a_misspelt_parameter_is_a_warning(tmp_path: Path) -> None:
     """It may be the model's own, so it loads; of a limit that is not there somebody should know."""
     names = ("memory-limit", "execution_env_pth", "memory-limit-mb", "threshold")

@@ -377,6 +377,7 @@ def test_a_model_file_is_completed_and_loaded(tmp_path: Path, capsys: pytest.Cap
     assert '  input {\n    name: "X"\n    data_type: TYPE_FP32\n    dims: 3\n  }\n' in shown
 
 
+@pytest.mark.slow
 def test_a_torchscript_file_without_a_repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It needs a configuration, and there is no place for one beside a lone file."""
     torch = pytest.importorskip("torch")

@@ -73,9 +73,9 @@ def test_no_larger_batch_is_tried_when_the_smaller_ones_took_long(tmp_path: Path
 def test_batches_that_gain_nothing_are_tried_without_a_cutoff(
     cutoff: float | None, batches: list[int], tmp_path: Path, arguments: dict[str, Any]
 ) -> None:
-    each_row = MODEL.replace("0.5", "0.02 * sum(len(r.inputs()[0].as_numpy()) for r in requests)")
+    each_row = MODEL.replace("0.5", "0.005 * sum(len(r.inputs()[0].as_numpy()) for r in requests)")
     (tmp_path / "repository" / "measured" / "1" / "model.py").write_text(each_row, encoding="utf-8")
-    asked = arguments | {"batch_sizes": [1, 2, 3, 4], "cutoff": cutoff, "max_trials": 3, "window_ms": 300}
+    asked = arguments | {"batch_sizes": [1, 2, 3, 4], "cutoff": cutoff, "max_trials": 3, "window_ms": 100}
     done = run_step_process("measure", FUNCTION, asked, tmp_path / "measure", Limits(time_s=100))
     assert done.failure is None
     assert [level["batch"] for level in done.value["levels"]] == batches

@@ -167,7 +167,7 @@ os.wait()
 assert folder.is_dir()
 """
     environment = os.environ | {"TMPDIR": str(temporary)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert list(temporary.iterdir()) == []
 
@@ -206,6 +206,7 @@ def test_a_package_is_profiled_with_other_samples(tmp_path: Path) -> None:
         nav.package.profile(package, [np.full((1, 4), np.nan, np.float32)])
 
 
+@pytest.mark.slow
 def test_without_a_backoff_the_first_batch_that_gains_too_little_is_the_last(tmp_path: Path) -> None:
     source = "import time\ndef double(x):\n    time.sleep(0.02 * max(len(x) / 2, 1))\n    return {'y': 2 * x}\n"
     package = measured_package(tmp_path)
@@ -353,6 +354,7 @@ def onnx_package(folder: Path, factor: int) -> nav.Package:
     return nav.Package(Conversion("scaled", "scaled", str(folder), described=described, formats=[result]))
 
 
+@pytest.mark.slow
 def test_another_version_joins_the_model_that_is_there(tmp_path: Path) -> None:
     add = nav.triton.model_repository.add_model_from_package
     add(tmp_path / "models", "scaled", onnx_package(tmp_path / "two", 2))
@@ -408,7 +410,7 @@ def test_a_module_of_the_script_itself_becomes_torchscript(tmp_path: Path) -> No
     pytest.importorskip("torch")
     (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
     command = [sys.executable, "script.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "[('torchscript-script', 'ok', 'None')]", done.stderr
 
 

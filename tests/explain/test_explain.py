@@ -174,6 +174,7 @@ def test_a_model_of_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     )
 
 
+@pytest.mark.slow
 def test_a_server_with_api_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model(tmp_path / "models" / "echo", IDENTITY)
     key = f"reader infer sha256:{sha256(b'secret').hexdigest()}"

@@ -23,6 +23,7 @@ class TritonPythonModel:
 """
 
 
+@pytest.mark.slow
 def test_a_batch_that_runs_for_long_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -46,9 +46,14 @@ def test_a_thread_that_begins_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
         ignored: Any = None
         supervisor = WorkerSupervisor("m_0", loop, ignored, lambda _, how: ended.append(how), ignored)
         worker: Any = Process()
+
+        def wait() -> None:
+            assert SlowToBegin.beginning.wait(10)
+            supervisor.join(10)
+
         with ThreadPoolExecutor() as pool:
             # Before the patch: the thread of the pool is an ordinary one.
-            waited = pool.submit(lambda: SlowToBegin.beginning.wait(10) and supervisor.join(10))
+            waited = pool.submit(wait)
             with monkeypatch.context() as patched:
                 patched.setattr("naiad.execution.worker.supervisor.threading.Thread", SlowToBegin)
                 supervisor.end(worker)
