@@ -64,11 +64,12 @@ def _check_ranks(config: Any, signature: ModelSignature) -> None:
         ("input", config.input, signature.inputs),
         ("output", config.output, signature.outputs),
     ):
-        listed = {entry.name: bool(entry.dims) for entry in entries}
+        with_dims = {entry.name for entry in entries if entry.dims}
+        # Of outputs only the listed ones are served, of inputs all.
+        served = {entry.name for entry in entries} if role == "output" and entries else tensors.keys()
         for name, found in tensors.items():
-            if listed.get(name, role == "output" and bool(entries)):
-                continue
-            if found.rank is None and found.tensor.dtype is not None:
+            is_open = name in served and name not in with_dims
+            if is_open and found.rank is None and found.tensor.dtype is not None:
                 raise ConfigError(
                     f"unable to autofill for '{config.name}': the model leaves the rank of {role} '{name}' open; list "
                     f'the {role}s in the configuration: {role} {{ name: "{name}" '
