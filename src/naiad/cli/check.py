@@ -174,7 +174,7 @@ def _candidate(model: ModelSource | RemoteModel, settings: LoadSettings) -> Cand
 def _said_while_it_lasts(name: str) -> Iterator[None]:
     """Say now and then that a model is still being loaded: some are compiled, which takes a minute."""
     is_over = Event()
-    thread = Thread(target=_say_until, args=(name, is_over), name="naiad", daemon=True)
+    thread = Thread(target=_say_until, args=(name, is_over), name="naiad-still-loading", daemon=True)
     thread.start()
     try:
         yield

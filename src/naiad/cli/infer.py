@@ -34,14 +34,14 @@ def infer(argv: Sequence[str]) -> int:
         with Client(options.url, headers=read_headers(options.header), timeout_s=options.timeout) as client:
             metadata = client.metadata(options.model, options.version)
             datatypes = {entry["name"]: entry["datatype"] for entry in metadata["inputs"]}
-            dimensions = {entry["name"]: len(entry["shape"]) for entry in metadata["inputs"]}
+            ranks = {entry["name"]: len(entry["shape"]) for entry in metadata["inputs"]}
             given = _named(options.input, datatypes)
             config = client.config(options.model, options.version) if any(map(_is_image, given.values())) else {}
             inputs = {
-                name: _of_rank(_value(text, name, datatypes[name], config, options.scaling), dimensions[name])
+                name: _of_rank(_value(text, name, datatypes[name], config, options.scaling), ranks[name])
                 for name, text in given.items()
             }
-            _infer(client, options, inputs)
+            _show_responses(client, options, inputs)
     except NaiadError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -51,7 +51,7 @@ def infer(argv: Sequence[str]) -> int:
     return 0
 
 
-def _infer(client: Client, options: argparse.Namespace, inputs: Mapping[str, Any]) -> None:
+def _show_responses(client: Client, options: argparse.Namespace, inputs: Mapping[str, Any]) -> None:
     """Send the request and print its response, or over gRPC all responses of a decoupled model."""
     from naiad.client import ResponseError
 
@@ -72,15 +72,16 @@ def _infer(client: Client, options: argparse.Namespace, inputs: Mapping[str, Any
         _show(found, None)
 
 
-def _of_rank(value: Any, dimensions: int) -> Any:
+def _of_rank(value: Any, rank: int) -> Any:
     """A list or an array with as many dimensions as the model's input: those in front that it lacks are 1."""
     if not isinstance(value, list):
-        return value.reshape((1,) * (dimensions - value.ndim) + value.shape)
+        return value.reshape((1,) * (rank - value.ndim) + value.shape)
+    missing = rank
     inner: Any = value
     while isinstance(inner, list):
-        dimensions -= 1
+        missing -= 1
         inner = inner[0] if inner else None
-    for _ in range(dimensions):
+    for _ in range(missing):
         value = [value]
     return value
 

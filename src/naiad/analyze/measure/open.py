@@ -17,7 +17,7 @@ from naiad.perf.load.stop import Stop
 from naiad.perf.target.metrics import MetricsTarget
 from naiad.perf.target.protocol import TargetError
 
-_TLS: Final = "--ssl-grpc-use-ssl"
+_GRPC_TLS: Final = "--ssl-grpc-use-ssl"
 
 
 def open_source(settings: AnalyzeSettings, options: LoadOptions, stop: Stop) -> tuple[MeasurementSource, str]:
@@ -76,7 +76,7 @@ class LocalSource(ServedSource):
         if not self.endpoint:
             self._local.stop()
             raise AnalyzeError(f"client_protocol is {options.protocol}, which triton_server_flags switch off")
-        if any(_TLS in words for words in options.flags.values()):
+        if any(_GRPC_TLS in words for words in options.flags.values()):
             # Certificates of servers on the same machine are for this name, hardly ever for an address.
             self.endpoint = f"localhost:{self.endpoint.rpartition(':')[2]}"
 
