@@ -30,7 +30,7 @@ SETTINGS: Final = REFERENCE_ALONE | {
 _CUTOFF: Final = 0.75
 
 
-def misspelt(given: Iterable[BackendSetting]) -> Iterator[str]:
+def remarks_on_misspelt(given: Iterable[BackendSetting]) -> Iterator[str]:
     """A remark on each setting whose backend or name is not known and looks like one that is."""
     for setting in given:
         shown = f"{setting.backend},{setting.key}" if setting.backend else setting.key

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Final
 
 from naiad.options.api_key import API_KEY, ApiKey, repeated_keys
-from naiad.options.backend_settings import misspelt
+from naiad.options.backend_settings import remarks_on_misspelt
 from naiad.options.cache_config import (
     CACHE_BYTES,
     CACHE_SETTING,
@@ -882,7 +882,7 @@ class ServerOptions:
             yield "--repository-poll-secs has no effect without --model-control-mode=poll"
         if self.rate_limit_resource and not self.limits_rate:
             yield "--rate-limit-resource has no effect without --rate-limit=execution_count"
-        yield from misspelt(self.backend_config)
+        yield from remarks_on_misspelt(self.backend_config)
 
     @property
     def http_uses_tls(self) -> bool:

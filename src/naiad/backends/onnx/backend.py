@@ -32,7 +32,7 @@ from naiad.backends.onnx.session import (
     model_file,
     read_settings,
     run_options,
-    shrinkable,
+    with_shrinkable_devices,
 )
 from naiad.backends.onnx.signature import read_signature
 from naiad.backends.shared.completion import GraphSignature, complete
@@ -250,7 +250,7 @@ class OnnxRuntimeBackend(Backend):
         count = self.context.policies.uniform(groups, place.affinity)
         settings = read_settings(self.context, given, level, count, place.affinity)
         accelerations = tuple(with_defaults(each, settings.threads) for each in wanted)
-        settings = shrinkable(settings, place.gpu)
+        settings = with_shrinkable_devices(settings, place.gpu)
         return replace(settings, accelerations=accelerations, operator_libraries=libraries)
 
 

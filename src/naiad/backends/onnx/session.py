@@ -117,7 +117,7 @@ def _shrinkage(reader: ParameterReader) -> str:
     return value
 
 
-def shrinkable(settings: SessionSettings, gpu: int | None) -> SessionSettings:
+def with_shrinkable_devices(settings: SessionSettings, gpu: int | None) -> SessionSettings:
     """``settings`` with those devices of ``shrinkage`` alone whose memory a session on ``gpu`` keeps.
 
     onnxruntime fails each run that names another device.

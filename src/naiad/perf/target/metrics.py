@@ -56,7 +56,7 @@ class MetricsTarget:
 
 
 def find_metrics(url: str, model: str) -> tuple[MetricsTarget | None, str]:
-    """The metrics page of the server of a model, or why it is none of that server: a page that does not know the model.
+    """The metrics page of the server of a model; for a page that does not know the model None, and the reason.
 
     Raises:
         TargetError: there is no page.

@@ -28,7 +28,7 @@ _KINDS: Final = {
 """What files with a suffix are, and what to do with them."""
 
 
-def unknown_file(path: Path) -> str:
+def unknown_file_text(path: Path) -> str:
     """The text of the error about the file in ``path``: what it is, or which suffixes there are."""
     if (kind := _KINDS.get(path.suffix.lower())) is not None:
         return f"'{path}' is {kind.format(name=path.name, stem=path.stem)}"

@@ -16,7 +16,7 @@ from naiad.config.complete import format_by_suffix, format_of_file
 from naiad.config.read import ConfigFormat, config_files
 from naiad.config.source import ModelSource
 from naiad.errors import InvalidArgumentError, ModelLoadError, OptionError
-from naiad.repository.local.file_hints import unknown_file
+from naiad.repository.local.file_hints import unknown_file_text
 from naiad.repository.local.folder_hints import hint_for_repository, version_number
 
 __all__ = [
@@ -129,7 +129,7 @@ def single_file(path: Path) -> ModelSource:
     if path.suffix == ".pbtxt":
         raise ModelLoadError(f"'{path}' is a configuration, expected a model file or the folder of the model")
     if format_of_file(path) is None:
-        raise ModelLoadError(unknown_file(path))
+        raise ModelLoadError(unknown_file_text(path))
     name = single_name(path)
     check_model_name(name)
     return ModelSource(name, versions={1: path.parent}, single_file=path)
