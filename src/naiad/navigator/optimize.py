@@ -54,24 +54,18 @@ def optimize(
     # As the original's: a workspace is that of the last call.
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    elements = list(itertools.islice(dataloader, sample_count or 100))
-    model, elements = _of_tensors(model, elements)
-    try:
-        samples = collect(elements, sample_count or 100, tuple(input_names or ()), "the data loader")
-    except StepError as error:
-        raise ConvertError(f"{error}; {error.advice}") from None
-    write_samples(samples, work / "samples")
+    count = sample_count or 100
+    model, elements = _of_tensors(model, list(itertools.islice(dataloader, count)))
+    _write_samples(elements, tuple(input_names or ()), work / "samples")
     place = str(model) if isinstance(model, str | Path) else _pickled(model, work / "source.pkl")
-    function = ""
-    if verify_func is not None:
-        function = verify_file(verify_func, work)
+    function = "" if verify_func is None else verify_file(verify_func, work)
     opset = next((one.opset or 0 for one in custom_configs or () if isinstance(one, OnnxConfig)), 0)
     settings = ConvertSettings(
         model=place,
         data="",
         work=work,
         formats=our_formats(target_formats),
-        sample_count=sample_count or 100,
+        sample_count=count,
         # As the original: on unless the caller says otherwise. None would look for itself.
         batching=None if batching else False,
         output_names=tuple(output_names or ()),
@@ -85,6 +79,14 @@ def optimize(
     if settings.formats and not conversion.formats:
         raise ModelNavigatorConfigurationError("; ".join(conversion.notes) + "; name other target formats")
     return Package(conversion, model)
+
+
+def _write_samples(elements: list[Any], names: tuple[str, ...], folder: Path) -> None:
+    try:
+        samples = collect(elements, len(elements), names, "the data loader")
+    except StepError as error:
+        raise ConvertError(f"{error}; {error.advice}") from None
+    write_samples(samples, folder)
 
 
 def _of_tensors(model: Any, elements: list[Any]) -> tuple[Any, list[Any]]:
