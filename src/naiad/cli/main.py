@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 
 from naiad.processes.openblas import let_openblas_sleep
+from naiad.spelling import nearest_spelling
 from naiad.version import __version__
 
 COMMANDS = {
@@ -85,7 +86,7 @@ def _run(words: Sequence[str]) -> int:
         return 0
     if first in COMMANDS:
         return _command(first, words[1:])
-    if first.startswith("--") and not _nearest(first, ["--help", "--version"]):
+    if first.startswith("--") and not nearest_spelling(first, ["--help", "--version"]):
         # The reference has no commands, only options. A mistyped --help or --version gets its hint below.
         return _command("serve", words)
     return _unknown(first)
@@ -108,17 +109,11 @@ def _help() -> str:
 
 
 def _unknown(word: str) -> int:
-    near = _nearest(word, [*COMMANDS, "--help", "--version"])
+    near = nearest_spelling(word, [*COMMANDS, "--help", "--version"])
     hint = f"; did you mean '{near}'?" if near else f"; known ones are {', '.join(COMMANDS)}."
     what = "option" if word.startswith("-") else "command"
     print(f"error: unknown {what} '{word}'{hint}\nRun 'naiad --help' for what there is.", file=sys.stderr)
     return 1
-
-
-def _nearest(word: str, known: Sequence[str]) -> str | None:
-    from naiad.spelling import nearest_spelling
-
-    return nearest_spelling(word, known)
 
 
 def _fill_standard_descriptors() -> None:
