@@ -522,6 +522,11 @@ def test_options_that_have_no_effect_as_they_stand(given: str, remark: str) -> N
     assert options(given).warnings == (remark,)
 
 
+def test_a_hint_leads_to_no_parameter_of_models() -> None:
+    """``threads`` is one of forests; as a setting it would have no effect either."""
+    assert options("--backend-config=fil,thread=4").warnings == ()
+
+
 def test_settings_of_other_backends_are_not_remarked_on() -> None:
     listed = (f"--backend-config=python,{name}={'1' if name == 'default-max-batch-size' else 'x'}" for name in SETTINGS)
     assert options(*listed, "--backend-config=words,spelling=1", "--backend-config=vllm,x=1").warnings == ()
