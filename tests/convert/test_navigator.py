@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -142,6 +143,23 @@ def test_a_runner_takes_and_returns_tensors(tmp_path: Path) -> None:
         assert isinstance(found, torch.Tensor) and torch.equal(found, 2 * rows)
         with pytest.raises(nav.exceptions.ModelNavigatorUserInputError, match="the feed has z, and the model takes x"):
             runner.infer({"z": rows})
+
+
+def test_files_that_are_there_or_gone_have_pythons_errors(tmp_path: Path) -> None:
+    folder, saved = tmp_path / "work", tmp_path / "double.nav"
+    folder.mkdir()
+    package = measured_package(folder)
+    nav.package.save(package, saved)
+    with pytest.raises(FileExistsError, match="give another name") as caught:
+        nav.package.save(package, saved)
+    assert isinstance(caught.value, nav.exceptions.ModelNavigatorError)
+    nav.package.save(package, saved, override=True)
+    shutil.rmtree(folder)
+    with pytest.raises(FileNotFoundError, match="nothing is left to save"):
+        nav.package.save(package, tmp_path / "other.nav")
+    assert not (tmp_path / "other.nav").exists()
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*other\.nav"):
+        nav.package.load(tmp_path / "other.nav")
 
 
 def test_a_package_loaded_without_a_workspace_leaves_nothing(tmp_path: Path) -> None:

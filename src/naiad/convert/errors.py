@@ -11,6 +11,14 @@ class ConvertError(NaiadError):
     """The model, its samples or the settings cannot be used; the text says what to change."""
 
 
+class FileThereError(ConvertError, FileExistsError):
+    """A file or a folder is there already, and is not written over."""
+
+
+class FileMissingError(ConvertError, FileNotFoundError):
+    """A file or a folder that is needed is not there."""
+
+
 class StepError(Exception):
     """A step cannot do its work.
 

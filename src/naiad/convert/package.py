@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from naiad.convert.errors import ConvertError
+from naiad.convert.errors import ConvertError, FileMissingError, FileThereError
 from naiad.convert.report_text import report_text
 from naiad.convert.results import Conversion
 from naiad.convert.run import REPORT
@@ -23,11 +23,15 @@ def save(conversion: Conversion, file: Path, *, overwrite: bool = False, with_sa
     """Write the package.
 
     Raises:
-        ConvertError: there is such a file already, or it cannot be written.
+        FileThereError: there is such a file already.
+        FileMissingError: the folder of the conversion is gone.
+        ConvertError: the file cannot be written.
     """
     if file.exists() and not overwrite:
-        raise ConvertError(f"there is a file {file} already; remove it, or give another name")
+        raise FileThereError(f"there is a file {file} already; remove it, or give another name")
     work = Path(conversion.work).resolve()
+    if not work.is_dir():
+        raise FileMissingError(f"{work} with the formats is gone, so nothing is left to save; convert again")
     try:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as made:
             made.writestr(_HEAD, json.dumps({"version": _VERSION, "name": conversion.name}))
@@ -43,8 +47,11 @@ def load(file: Path, work: Path) -> Conversion:
     """Unpack a package into ``work``: a new or an empty folder, or that of an earlier package, which goes.
 
     Raises:
+        FileMissingError: there is no such file.
         ConvertError: the file is no package, or the folder has something else in it.
     """
+    if not file.exists():
+        raise FileMissingError(f"there is no file {file}")
     if work.exists() and any(work.iterdir()) and not _is_unpacked(work, file):
         raise ConvertError(f"{work} is not empty; give a new folder")
     try:

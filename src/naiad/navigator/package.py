@@ -35,7 +35,9 @@ def save(package: Package, path: str | Path, override: bool = False, save_data: 
     """Write a package into a file.
 
     Raises:
-        ConvertError: the file is there already, or cannot be written.
+        FileExistsError: the file is there already. Like the next, it is a ``ConvertError`` as well.
+        FileNotFoundError: the workspace is gone.
+        ConvertError: the file cannot be written.
     """
     convert_package.save(package.conversion, Path(path), overwrite=override, with_samples=save_data)
 
@@ -48,6 +50,7 @@ def load(path: str | Path, workspace: str | Path | None = None) -> Package:
             that is removed when this process ends.
 
     Raises:
+        FileNotFoundError: there is no such file. It is a ``ConvertError`` as well.
         ConvertError: the file is no package.
     """
     if workspace:
