@@ -341,10 +341,57 @@ def test_add_model_writes_a_repository_that_is_served(tmp_path: Path) -> None:
     with naiad.Server(model_repository=str(tmp_path / "models")) as server:
         (response,) = server.model("double").infer(inputs={"x": np.ones((1, 2), np.float32)})
         assert response.outputs["y"].numpy().tolist() == [[2, 2]]
-    with pytest.raises(ConvertError, match="already"):
+    with pytest.raises(FileExistsError, match="already"):
         nav.triton.model_repository.add_model(
             tmp_path / "models", "double", tmp_path / "double.onnx", nav.triton.ONNXModelConfig()
         )
+
+
+MODEL_WITH_MODULE = """
+import triton_python_backend_utils as pb_utils
+from factors import FACTOR
+
+class TritonPythonModel:
+    def execute(self, requests):
+        rows = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", FACTOR * row)]) for row in rows]
+"""
+
+
+def test_the_folder_of_a_python_model_becomes_its_version(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "model.py").write_text(MODEL_WITH_MODULE, encoding="utf-8")
+    (source / "factors.py").write_text("import numpy as np\nFACTOR = np.float32(5)\n", encoding="utf-8")
+    config = nav.triton.PythonModelConfig(
+        inputs=[nav.triton.InputTensorSpec("x", (2,), np.float32)],
+        outputs=[nav.triton.OutputTensorSpec("y", (2,), np.float32)],
+    )
+    folder = nav.triton.model_repository.add_model(tmp_path / "models", "times", source, config)
+    assert sorted(path.name for path in (folder / "1").iterdir()) == ["factors.py", "model.py"]
+    with naiad.Server(model_repository=str(tmp_path / "models")) as server:
+        (response,) = server.model("times").infer(inputs={"x": np.ones((1, 2), np.float32)})
+        assert response.outputs["y"].numpy().tolist() == [[5, 5]]
+
+
+def test_the_folder_of_a_savedmodel_is_the_model(tmp_path: Path) -> None:
+    source = tmp_path / "saved"
+    source.mkdir()
+    (source / "saved_model.pb").touch()
+    folder = nav.triton.model_repository.add_model(
+        tmp_path / "models", "saved", source, nav.triton.TensorFlowModelConfig()
+    )
+    assert (folder / "1" / "model.savedmodel" / "saved_model.pb").is_file()
+
+
+def test_add_model_refuses_what_is_no_model_and_no_configuration(tmp_path: Path) -> None:
+    add: Any = nav.triton.model_repository.add_model
+    with pytest.raises(FileNotFoundError, match=r"there is no .*net\.onnx"):
+        add(tmp_path / "models", "net", tmp_path / "net.onnx", nav.triton.ONNXModelConfig())
+    (tmp_path / "net.onnx").touch()
+    with pytest.raises(nav.exceptions.ModelNavigatorWrongParameterError, match="a configuration of type dict"):
+        add(tmp_path / "models", "net", tmp_path / "net.onnx", {"max_batch_size": 8})
+    assert not (tmp_path / "models").exists()
 
 
 def onnx_package(folder: Path, factor: int) -> nav.Package:

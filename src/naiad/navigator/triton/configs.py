@@ -33,6 +33,8 @@ class BaseSpecializedModelConfig:
 
     backend: ClassVar[str] = ""
     file: ClassVar[str] = ""
+    is_folder: ClassVar[bool] = False
+    """Whether the model itself may be a folder, rather than files of its version."""
     platforms: ClassVar[tuple[Platform, ...]] = ()
     """Those that may stand in place of the backend; the first one does by itself where the backend has none."""
     optimizations: ClassVar[type | None] = None
@@ -89,6 +91,7 @@ class PyTorchModelConfig(BaseSpecializedModelConfig):
 
     backend: ClassVar[str] = "pytorch"
     file: ClassVar[str] = "model.pt"
+    is_folder: ClassVar[bool] = True
     platforms: ClassVar[tuple[Platform, ...]] = (Platform.PyTorchLibtorch,)
 
 
@@ -97,6 +100,7 @@ class TensorFlowModelConfig(BaseSpecializedModelConfig):
     """A SavedModel, or a frozen graph by its platform."""
 
     file: ClassVar[str] = "model.savedmodel"
+    is_folder: ClassVar[bool] = True
     platforms: ClassVar[tuple[Platform, ...]] = (Platform.TensorFlowSavedModel, Platform.TensorFlowGraphDef)
     optimizations: ClassVar[type | None] = TensorFlowOptimization
 

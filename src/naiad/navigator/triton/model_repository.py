@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from naiad.convert.choose import batching_of
-from naiad.convert.errors import ConvertError
+from naiad.convert.errors import ConvertError, FileMissingError, FileThereError
 from naiad.convert.publish import publish
 from naiad.convert.samples import load_samples
 from naiad.navigator.converted import Package
-from naiad.navigator.exceptions import ModelNavigatorEmptyPackageError
+from naiad.navigator.exceptions import ModelNavigatorEmptyPackageError, ModelNavigatorWrongParameterError
 from naiad.navigator.strategies import RuntimeSearchStrategy
 from naiad.navigator.triton.config_text import config_text
 from naiad.navigator.triton.configs import BaseSpecializedModelConfig
@@ -28,22 +28,30 @@ def add_model(
 ) -> Path:
     """Copy a model's file or folder into a repository, and write its config.pbtxt; return the model's folder.
 
+    A folder becomes that of the version, unless the model itself is one, such as a SavedModel.
+
     Raises:
-        ModelNavigatorWrongParameterError: the configuration cannot be written.
-        ConvertError: there is no such model, or its version is in the repository already.
+        ModelNavigatorWrongParameterError: the configuration is none, or cannot be written.
+        FileNotFoundError: there is no such model. Like the next, it is a ``ConvertError`` as well.
+        FileExistsError: the version is in the repository already.
+        ConvertError: the repository cannot be written.
     """
+    if not isinstance(config, BaseSpecializedModelConfig):
+        raise ModelNavigatorWrongParameterError(
+            f"found a configuration of type {type(config).__name__}, expected one such as ONNXModelConfig"
+        )
     source, folder = Path(model_path), Path(model_repository_path) / model_name
     version = folder / str(model_version)
     if not source.exists():
-        raise ConvertError(f"there is no {source}")
+        raise FileMissingError(f"there is no {source}")
     _check_version(version)
     text = config_text(model_name, config)
     try:
-        version.mkdir(parents=True)
         place = version / _file_name(source, config)
         if source.is_dir():
-            shutil.copytree(source, place)
+            shutil.copytree(source, place if config.is_folder else version)
         else:
+            version.mkdir(parents=True)
             shutil.copyfile(source, place)
         _copy_data(folder, config)
         (folder / "config.pbtxt").write_text(text, encoding="utf-8")
@@ -67,7 +75,8 @@ def add_model_from_package(
 
     Raises:
         ModelNavigatorEmptyPackageError: no strategy finds a format.
-        ConvertError: the version is in the repository already.
+        FileExistsError: the version is in the repository already. It is a ``ConvertError`` as well.
+        ConvertError: the repository cannot be written.
     """
     result = package.get_best_model_status(strategies)
     if result is None or result.measured is None:
@@ -106,7 +115,7 @@ def _join(put: Callable[[Path], Path], folder: Path, version: str) -> Path:
 
 def _check_version(version: Path) -> None:
     if version.exists():
-        raise ConvertError(f"there is {version} already; remove it, or give another model_version")
+        raise FileThereError(f"there is {version} already; remove it, or give another model_version")
 
 
 def _move_version(added: Path, folder: Path, version: str) -> None:
