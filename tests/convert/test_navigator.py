@@ -207,19 +207,29 @@ def test_a_program_that_loads_a_package_may_start_again(tmp_path: Path) -> None:
         nav.package.load(__file__, tmp_path / "new")
 
 
+@pytest.mark.parametrize(
+    ("kind", "framework"),
+    [("torchscript", nav.Framework.TORCH), ("savedmodel", nav.Framework.TENSORFLOW), ("xgboost", nav.Framework.NONE)],
+)
+def test_a_package_names_the_framework_of_its_source(kind: str, framework: nav.Framework) -> None:
+    assert nav.Package(Conversion("net", "net", "", described={"kind": kind})).framework is framework
+
+
 def test_a_package_is_profiled_with_other_samples(tmp_path: Path) -> None:
     package = measured_package(tmp_path)
     results = nav.package.profile(
         package, [np.ones((1, 4), np.float32)], batch_sizes=[1, 3], window_size=4, throughput_cutoff_threshold=None
     )
     (found,) = results.models["python"].runners.values()
-    assert found.status == "OK"
+    assert found.status is nav.CommandStatus.OK
     assert [(one.batch_size, one.request_count >= 4, one.throughput > 0) for one in found.detailed[0]] == [
         (1, True, True),
         (3, True, True),
     ]
     results.to_file(tmp_path / "profile.yaml")
-    assert yaml.safe_load((tmp_path / "profile.yaml").read_text()) == results.to_dict()
+    written = yaml.safe_load((tmp_path / "profile.yaml").read_text())
+    assert written == results.to_dict()
+    assert [runner["status"] for runner in written["models"]["python"]["runners"].values()] == ["OK"]
     with pytest.raises(nav.exceptions.ModelNavigatorUserInputError, match="NaN"):
         nav.package.profile(package, [np.full((1, 4), np.nan, np.float32)])
 
@@ -245,7 +255,7 @@ def test_a_format_that_fails_is_said_to_fail(tmp_path: Path) -> None:
     package = measured_package(tmp_path)
     (tmp_path / "double.py").write_text("def double(x):\n    raise ValueError('no')\n", encoding="utf-8")
     (runner,) = nav.package.profile(package, [np.ones((1, 4), np.float32)]).models["python"].runners.values()
-    assert (runner.status, runner.detailed) == ("FAIL", {0: []})
+    assert (runner.status.value, runner.detailed) == ("FAIL", {0: []})
 
 
 def test_arguments_that_are_no_tensors_become_a_part_of_the_model() -> None:

@@ -7,9 +7,11 @@ without effect. ``jax``, ``tensorrt`` and the in-place API (``nav.Module``, ``na
 from naiad.navigator import exceptions, onnx, package, python, pytriton, tensorflow, torch, triton
 from naiad.navigator.configuration import (
     AutocastType,
+    CommandStatus,
     CustomConfig,
     DeviceKind,
     Format,
+    Framework,
     JitType,
     OnnxConfig,
     OnnxDynamoExportConfig,
@@ -38,9 +40,11 @@ from naiad.navigator.strategies import (
 
 __all__ = [
     "AutocastType",
+    "CommandStatus",
     "CustomConfig",
     "DeviceKind",
     "Format",
+    "Framework",
     "JitType",
     "MaxThroughputAndMinLatencyStrategy",
     "MaxThroughputStrategy",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Any, Final
 
 import numpy as np
@@ -33,9 +33,11 @@ from naiad.navigator.format_settings import (
 
 __all__ = [
     "AutocastType",
+    "CommandStatus",
     "CustomConfig",
     "DeviceKind",
     "Format",
+    "Framework",
     "JitType",
     "OnnxConfig",
     "OnnxDynamoExportConfig",
@@ -65,6 +67,27 @@ class DeviceKind(StrEnum):
 
     CPU = "cpu"
     CUDA = "cuda"
+
+
+class Framework(Enum):
+    """What a model was written in."""
+
+    TENSORFLOW = "tensorflow"
+    TORCH = "torch"
+    ONNX = "onnx"
+    JAX = "jax"
+    NONE = "none"
+    TENSORRT = "tensorrt"
+
+
+class CommandStatus(StrEnum):
+    """How a step ended. Those of a profile are OK or FAIL."""
+
+    OK = "OK"
+    FAIL = "FAIL"
+    NOOP = "NOOP"
+    INITIALIZED = "INITIALIZED"
+    SKIPPED = "SKIPPED"
 
 
 class RunnerTensorType(StrEnum):

@@ -11,7 +11,8 @@ from naiad.convert.outputs import as_arrays
 from naiad.convert.results import Conversion, FormatResult
 from naiad.convert.runners import Runner, open_runner
 from naiad.convert.signature import SourceSignature
-from naiad.navigator.configuration import TensorType, formats_of_key
+from naiad.convert.source import SourceKind
+from naiad.navigator.configuration import Framework, TensorType, formats_of_key
 from naiad.navigator.exceptions import (
     ModelNavigatorNotFoundError,
     ModelNavigatorRuntimeAnalyzerError,
@@ -36,6 +37,16 @@ _CASTS: Final[Mapping[TensorType, Callable[[Any], Any]]] = {
     TensorType.NUMPY: lambda array: array,
     TensorType.TORCH: _as_torch,
     TensorType.TENSORFLOW: _as_tensorflow,
+}
+
+
+_FRAMEWORKS: Final[Mapping[SourceKind, Framework]] = {
+    SourceKind.TORCH: Framework.TORCH,
+    SourceKind.EXPORTED: Framework.TORCH,
+    SourceKind.TORCHSCRIPT: Framework.TORCH,
+    SourceKind.KERAS: Framework.TENSORFLOW,
+    SourceKind.SAVEDMODEL: Framework.TENSORFLOW,
+    SourceKind.ONNX: Framework.ONNX,
 }
 
 
@@ -101,6 +112,11 @@ class Package:
     def signature(self) -> SourceSignature:
         """The model's tensors."""
         return SourceSignature.from_json(self.conversion.described["signature"])
+
+    @property
+    def framework(self) -> Framework:
+        """What the source model was written in; NONE for what the original does not know."""
+        return _FRAMEWORKS.get(self.conversion.described["kind"], Framework.NONE)
 
     @property
     def status(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from naiad.convert.results import Conversion, FormatResult
 from naiad.convert.runners import open_runner
 from naiad.convert.samples import Sample, collect, load_samples, with_rows
 from naiad.convert.signature import SourceSignature
-from naiad.navigator.configuration import OptimizationProfile, our_formats
+from naiad.navigator.configuration import CommandStatus, OptimizationProfile, our_formats
 from naiad.navigator.exceptions import ModelNavigatorEmptyPackageError, ModelNavigatorUserInputError
 
 log = logging.getLogger("naiad")
@@ -56,7 +56,7 @@ class ProfilingResult:
 class RunnerProfilingResults:
     """The results of one runner: ``status`` is OK or FAIL, ``detailed`` has the results by the number of the sample."""
 
-    status: str = "OK"
+    status: CommandStatus = CommandStatus.OK
     detailed: dict[int, list[ProfilingResult]] = field(default_factory=dict)
 
 
@@ -76,11 +76,16 @@ class ProfilingResults:
 
     def to_dict(self) -> dict[str, Any]:
         """The results in types that YAML has."""
-        return asdict(self)
+        return asdict(self, dict_factory=_plain)
 
     def to_file(self, path: str | Path) -> None:
         """Write them as YAML."""
         Path(path).write_text(yaml.safe_dump(self.to_dict(), sort_keys=False), encoding="utf-8")
+
+
+def _plain(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    # YAML's safe dumper knows no enumerations.
+    return {name: str(value) if isinstance(value, CommandStatus) else value for name, value in fields}
 
 
 def profile(
@@ -161,7 +166,7 @@ def _profiled(
                 found.detailed[index].append(one)
     except Exception as error:
         log.warning("%s could not be called: %s: %s", result.target, type(error).__name__, error)
-        found.status = "FAIL"
+        found.status = CommandStatus.FAIL
     return found
 
 
