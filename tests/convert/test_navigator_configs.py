@@ -157,8 +157,13 @@ def test_accelerators_and_platforms_are_written() -> None:
     assert 'value: "2097152"' in text and 'value: "FP16"' in text
     openvino = triton.ONNXModelConfig(optimization=triton.ONNXOptimization(triton.OpenVINOAccelerator()))
     assert 'cpu_execution_accelerator {\n      name: "openvino"' in config_text("m", openvino)
-    plan = triton.TensorRTModelConfig(batching=False, optimization=triton.TensorRTOptimization(cuda_graphs=True))
+    plan = triton.TensorRTModelConfig(
+        batching=False,
+        instance_groups=[triton.InstanceGroup(profile=["1"])],
+        optimization=triton.TensorRTOptimization(cuda_graphs=True),
+    )
     text = config_text("m", plan)
+    assert 'profile: "1"' in text
     assert "graphs: true" in text and text.endswith("max_batch_size: 0\n")
     assert plan.place == "model.plan"
     graph = triton.TensorFlowModelConfig(platform=triton.Platform.TensorFlowGraphDef)
@@ -171,6 +176,11 @@ def test_accelerators_and_platforms_are_written() -> None:
         ("ONNXModelConfig", {"max_batch_size": 0}),
         ("ONNXModelConfig", {"platform": nav.triton.Platform.TensorRTPlan}),
         ("ONNXModelConfig", {"optimization": nav.triton.TensorRTOptimization(cuda_graphs=True)}),
+        ("ONNXModelConfig", {"batcher": None}),
+        ("ONNXModelConfig", {"instance_groups": [nav.triton.InstanceGroup(profile=["0"])]}),
+        ("ONNXOptimization", {"accelerator": nav.triton.GPUIOAccelerator()}),
+        ("TensorFlowOptimization", {"accelerator": nav.triton.OpenVINOAccelerator()}),
+        ("SequenceBatcher", {"strategy": nav.triton.DynamicBatcher()}),
         ("InstanceGroup", {"count": 0}),
         ("InstanceGroup", {"kind": nav.triton.DeviceKind.KIND_CPU, "gpus": [0]}),
         ("InputTensorSpec", {"name": "x", "shape": (0,)}),

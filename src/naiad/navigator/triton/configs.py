@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from naiad.navigator.exceptions import ModelNavigatorWrongParameterError
+from naiad.navigator.triton.kinds import check_kind
 from naiad.navigator.triton.sequences import SequenceBatcherConfig
 from naiad.navigator.triton.settings import (
     InputTensorSpec,
@@ -27,8 +28,8 @@ class BaseSpecializedModelConfig:
     """What all configurations have.
 
     Raises:
-        ModelNavigatorWrongParameterError: from the constructor: ``max_batch_size`` is below 1, or the platform or the
-            optimization is of another backend.
+        ModelNavigatorWrongParameterError: from the constructor: ``max_batch_size`` is below 1, the batcher is none, or
+            the platform, the optimization or the profiles of instances are of another backend.
     """
 
     backend: ClassVar[str] = ""
@@ -38,6 +39,7 @@ class BaseSpecializedModelConfig:
     platforms: ClassVar[tuple[Platform, ...]] = ()
     """Those that may stand in place of the backend; the first one does by itself where the backend has none."""
     optimizations: ClassVar[type | None] = None
+    has_profiles: ClassVar[bool] = False
 
     max_batch_size: int = 4
     batching: bool = True
@@ -62,6 +64,9 @@ class BaseSpecializedModelConfig:
             raise ModelNavigatorWrongParameterError(
                 f"found platform={self.platform}, expected one of {', '.join(self.platforms) or 'none'}"
             )
+        check_kind("batcher", self.batcher, DynamicBatcher, SequenceBatcherConfig)
+        if not self.has_profiles and any(group.profile for group in self.instance_groups):
+            raise ModelNavigatorWrongParameterError("found a profile of an instance group, which TensorRT alone has")
         wanted = self.optimizations
         if self.optimization is not None and (wanted is None or not isinstance(self.optimization, wanted)):
             raise ModelNavigatorWrongParameterError(
@@ -113,6 +118,7 @@ class TensorRTModelConfig(BaseSpecializedModelConfig):
     file: ClassVar[str] = "model.plan"
     platforms: ClassVar[tuple[Platform, ...]] = (Platform.TensorRTPlan,)
     optimizations: ClassVar[type | None] = TensorRTOptimization
+    has_profiles: ClassVar[bool] = True
 
 
 @dataclass

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from naiad.navigator.exceptions import ModelNavigatorWrongParameterError
+from naiad.navigator.triton.kinds import check_kind
 
 
 class SequenceBatcherControlKind(StrEnum):
@@ -119,3 +120,8 @@ class SequenceBatcherConfig:
     max_sequence_idle_microseconds: int | None = None
     control_inputs: Sequence[SequenceBatcherControlInput] = ()
     states: Sequence[SequenceBatcherState] = ()
+
+    def __post_init__(self) -> None:
+        """Check the strategy; errors as ``check_kind``."""
+        if self.strategy is not None:
+            check_kind("strategy", self.strategy, SequenceBatcherStrategyDirect, SequenceBatcherStrategyOldest)

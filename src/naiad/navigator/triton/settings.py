@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from naiad.navigator.exceptions import ModelNavigatorWrongParameterError
+from naiad.navigator.triton.kinds import check_kind
 from naiad.pytriton.model_config import DeviceKind
 
 
@@ -191,12 +192,21 @@ class ONNXOptimization:
 
     accelerator: OpenVINOAccelerator | TensorRTAccelerator
 
+    def __post_init__(self) -> None:
+        """Check the accelerator; errors as ``check_kind``."""
+        check_kind("accelerator", self.accelerator, OpenVINOAccelerator, TensorRTAccelerator)
+
 
 @dataclass
 class TensorFlowOptimization:
     """How TensorFlow is made faster."""
 
     accelerator: AutoMixedPrecisionAccelerator | GPUIOAccelerator | TensorRTAccelerator
+
+    def __post_init__(self) -> None:
+        """Check the accelerator; errors as ``check_kind``."""
+        kinds = (AutoMixedPrecisionAccelerator, GPUIOAccelerator, TensorRTAccelerator)
+        check_kind("accelerator", self.accelerator, *kinds)
 
 
 @dataclass
