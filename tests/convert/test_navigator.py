@@ -287,8 +287,9 @@ def test_an_adapter_has_what_triton_bind_takes(tmp_path: Path) -> None:
 
 def test_an_empty_package_has_errors_that_the_originals_scripts_catch(tmp_path: Path) -> None:
     package = nav.Package(Conversion("net", "net", str(tmp_path)))
-    with pytest.raises(nav.exceptions.ModelNavigatorRuntimeAnalyzerError, match="no runner"):
+    with pytest.raises(nav.exceptions.ModelNavigatorRuntimeAnalyzerError, match="no runner") as caught:
         package.get_runner()
+    assert caught.value.message == str(caught.value)
     with pytest.raises(nav.exceptions.ModelNavigatorRuntimeAnalyzerError, match="nothing to serve"):
         nav.pytriton.PyTritonAdapter(package)
     with pytest.raises(nav.exceptions.ModelNavigatorEmptyPackageError):

@@ -10,6 +10,11 @@ from naiad.errors import NaiadError
 class ConvertError(NaiadError):
     """The model, its samples or the settings cannot be used; the text says what to change."""
 
+    @property
+    def message(self) -> str:
+        """The text: what scripts of Triton Model Navigator read."""
+        return str(self)
+
 
 class FileThereError(ConvertError, FileExistsError):
     """A file or a folder is there already, and is not written over."""
