@@ -21,7 +21,7 @@ from naiad.convert.results import BatchLevel, BatchLevels, Conversion, FormatRes
 from naiad.convert.samples import write_samples
 from naiad.convert.steps import python_model
 from naiad.navigator import nested
-from naiad.navigator.configuration import our_formats
+from naiad.navigator.formats import our_formats
 from naiad.pytriton.model_config import Tensor
 
 
@@ -108,6 +108,8 @@ def test_the_originals_settings_are_taken() -> None:
     nav.TorchConfig(autocast=True, autocast_dtype=nav.AutocastType.BF16)
     nav.OnnxConfig(opset=17, export_engine=[nav.OnnxTraceExportConfig(), nav.OnnxDynamoExportConfig()])
     assert nav.torch.OptimizationProfile is nav.OptimizationProfile
+    assert nav.configuration.SelectedRuntimeStrategy is nav.SelectedRuntimeStrategy
+    assert issubclass(nav.configuration.MinLatencyStrategy, nav.configuration.RuntimeSearchStrategy)
     assert nav.configuration.Sample == dict[str, np.ndarray[Any, Any]]
 
 

@@ -12,12 +12,13 @@ from naiad.convert.results import Conversion, FormatResult
 from naiad.convert.runners import Runner, open_runner
 from naiad.convert.signature import SourceSignature
 from naiad.convert.source import SourceKind
-from naiad.navigator.configuration import Framework, TensorType, formats_of_key
+from naiad.navigator.configuration import Framework, TensorType
 from naiad.navigator.exceptions import (
     ModelNavigatorNotFoundError,
     ModelNavigatorRuntimeAnalyzerError,
     ModelNavigatorUserInputError,
 )
+from naiad.navigator.formats import formats_of_key
 from naiad.navigator.strategies import DEFAULT, RuntimeSearchStrategy
 
 

@@ -18,9 +18,10 @@ from naiad.convert.run import Converter
 from naiad.convert.samples import collect, write_samples
 from naiad.convert.settings import ConvertSettings, Verification
 from naiad.convert.user_code import load_object
-from naiad.navigator.configuration import CustomConfig, DeviceKind, OnnxConfig, OptimizationProfile, our_formats
+from naiad.navigator.configuration import CustomConfig, DeviceKind, OnnxConfig, OptimizationProfile
 from naiad.navigator.converted import Package
 from naiad.navigator.exceptions import ModelNavigatorConfigurationError
+from naiad.navigator.formats import our_formats
 from naiad.navigator.nested import is_nested, of_tensors, take_apart, tensors_alone
 
 

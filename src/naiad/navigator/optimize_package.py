@@ -10,9 +10,10 @@ from typing import Any
 from naiad.convert.package import copied
 from naiad.convert.run import Converter
 from naiad.convert.settings import ConvertSettings, Verification
-from naiad.navigator.configuration import DeviceKind, OptimizationProfile, our_formats
+from naiad.navigator.configuration import DeviceKind, OptimizationProfile
 from naiad.navigator.converted import Package
 from naiad.navigator.exceptions import ModelNavigatorEmptyPackageError, ModelNavigatorUserInputError
+from naiad.navigator.formats import our_formats
 from naiad.navigator.optimize import verify_file
 
 

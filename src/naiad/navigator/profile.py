@@ -18,8 +18,9 @@ from naiad.convert.results import Conversion, FormatResult
 from naiad.convert.runners import open_runner
 from naiad.convert.samples import Sample, collect, load_samples, with_rows
 from naiad.convert.signature import SourceSignature
-from naiad.navigator.configuration import CommandStatus, OptimizationProfile, our_formats
+from naiad.navigator.configuration import CommandStatus, OptimizationProfile
 from naiad.navigator.exceptions import ModelNavigatorEmptyPackageError, ModelNavigatorUserInputError
+from naiad.navigator.formats import our_formats
 
 log = logging.getLogger("naiad")
 

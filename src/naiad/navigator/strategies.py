@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from naiad.convert.choose import choose
 from naiad.convert.results import FormatResult
 from naiad.convert.settings import Strategy
-from naiad.navigator.configuration import formats_of_key
+from naiad.navigator.formats import formats_of_key
 
 
 class RuntimeSearchStrategy:
