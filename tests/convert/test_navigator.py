@@ -276,6 +276,19 @@ def test_arguments_that_are_no_tensors_become_a_part_of_the_model() -> None:
         list(nested.tensors_alone([element, other], structure))
 
 
+def test_a_dictionary_that_comes_last_has_keyword_arguments() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Scaled(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, *, bias: Any, scale: int = 1) -> Any:
+            return scale * x + bias
+
+    for last, found in (({"bias": torch.full((2,), 0.5), "scale": 3}, 3.5), ({"bias": torch.full((2,), 4.0)}, 5.0)):
+        tensors, structure = nested.take_apart((torch.ones(2), last))
+        assert nested.is_nested(structure)
+        assert nested.of_tensors(Scaled(), structure)(*tensors.values()).tolist() == [found, found]
+
+
 def test_an_adapter_has_what_triton_bind_takes(tmp_path: Path) -> None:
     adapter = nav.pytriton.PyTritonAdapter(package=measured_package(tmp_path))
     assert adapter.inputs == [Tensor((4,), np.float32, "x")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -61,8 +62,13 @@ def with_tensors(structure: Any, tensors: tuple[Any, ...]) -> Any:
 
 
 def of_tensors(model: Any, structure: Any) -> Any:
-    """A module that takes the tensors alone, in their order, and calls ``model`` with all of its arguments."""
+    """A module that takes the tensors alone, in their order, and calls ``model`` with all of its arguments.
+
+    A dictionary that comes last has keyword arguments, as in the original, unless the model does not take them.
+    """
     import torch
+
+    has_keywords = _has_keywords(model, structure)
 
     class OfTensors(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -73,9 +79,21 @@ def of_tensors(model: Any, structure: Any) -> Any:
             arguments = with_tensors(structure, tensors)
             if isinstance(arguments, Mapping):
                 return self.model(**arguments)
+            if has_keywords:
+                return self.model(*arguments[:-1], **arguments[-1])
             return self.model(*arguments) if isinstance(arguments, list | tuple) else self.model(arguments)
 
     return OfTensors().eval()
+
+
+def _has_keywords(model: Any, structure: Any) -> bool:
+    if not isinstance(structure, list | tuple) or not structure or not isinstance(structure[-1], Mapping):
+        return False
+    try:
+        inspect.signature(getattr(model, "forward", model)).bind(*structure[:-1], **structure[-1])
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _without_tensors(value: Any, name: str, tensors: dict[str, Any]) -> Any:
