@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -343,6 +344,33 @@ def test_a_live_function_is_pickled_into_a_python_model(tmp_path: Path) -> None:
     with naiad.Server(model_repository=str(tmp_path / "models")) as server:
         (response,) = server.model("tripled").infer(inputs={"x": np.ones((1, 4), np.float32)})
         assert response.outputs["y"].numpy().tolist() == [[3, 3, 3, 3]]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_a_function_of_an_imported_module_is_served_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = tmp_path / "modules" / "own_functions"
+    modules.mkdir(parents=True)
+    (modules / "__init__.py").touch()
+    (modules / "factors.py").write_text("FACTOR = 7\n", encoding="utf-8")
+    (modules / "times.py").write_text(
+        "from own_functions import factors\n\ndef times(x):\n    return {'y': factors.FACTOR * x}\n", encoding="utf-8"
+    )
+    monkeypatch.syspath_prepend(str(modules.parent))
+    package = nav.python.optimize(
+        model=importlib.import_module("own_functions.times").times,
+        dataloader=[np.ones((2, 4), np.float32)],
+        input_names=("x",),
+        optimization_profile=nav.OptimizationProfile(batch_sizes=[1], stability_percentage=90),
+        workspace=tmp_path / "work",
+    )
+    nav.triton.model_repository.add_model_from_package(tmp_path / "models", "times", package)
+    shutil.rmtree(modules)
+    for name in [name for name in sys.modules if name.startswith("own_functions")]:
+        monkeypatch.delitem(sys.modules, name)
+    with naiad.Server(model_repository=str(tmp_path / "models")) as server:
+        (response,) = server.model("times").infer(inputs={"x": np.ones((1, 4), np.float32)})
+        assert response.outputs["y"].numpy().tolist() == [[7, 7, 7, 7]]
 
 
 def test_add_model_writes_a_repository_that_is_served(tmp_path: Path) -> None:

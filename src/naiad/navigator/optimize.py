@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import logging
 import shutil
 import sys
+import sysconfig
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import CodeType
-from typing import Any, ClassVar
+from types import CodeType, ModuleType
+from typing import Any, ClassVar, Final
 
 import cloudpickle
 
@@ -23,6 +26,9 @@ from naiad.navigator.converted import Package
 from naiad.navigator.exceptions import ModelNavigatorConfigurationError
 from naiad.navigator.formats import our_formats
 from naiad.navigator.nested import is_nested, of_tensors, take_apart, tensors_alone
+
+log = logging.getLogger("naiad")
+_INSTALLED: Final = ("stdlib", "platstdlib", "purelib", "platlib")
 
 
 def optimize(
@@ -114,12 +120,42 @@ class _SourcePickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _pickled(model: Any, file: Path) -> str:
+    root = _own_package(model)
     try:
-        with file.open("wb") as stream:
-            _SourcePickler(stream).dump(model)
+        if root is None or not _dumped_by_value(model, file, root):
+            _dump(model, file)
     except Exception as error:
         raise ConvertError(f"the model cannot be pickled for the steps' processes: {error}") from error
     return f"pickle:{file}"
+
+
+def _dump(model: Any, file: Path) -> None:
+    with file.open("wb") as stream:
+        _SourcePickler(stream).dump(model)
+
+
+def _own_package(model: Any) -> ModuleType | None:
+    """The package or module of a function that is not installed: where a Python model is served, it is not there."""
+    if not inspect.isroutine(model):
+        return None
+    name = str(getattr(model, "__module__", None) or "")
+    place = getattr(sys.modules.get(name), "__file__", None)
+    if place is None or any(Path(place).is_relative_to(sysconfig.get_path(one)) for one in _INSTALLED):
+        return None
+    return sys.modules.get(name.partition(".")[0])
+
+
+def _dumped_by_value(model: Any, file: Path, root: ModuleType) -> bool:
+    """Pickle a function with what it uses of its own package; False where that holds something without a pickle."""
+    cloudpickle.register_pickle_by_value(root)
+    try:
+        _dump(model, file)
+    except Exception as error:
+        log.warning("%s stays a part of the model by its name alone: %s", root.__name__, error)
+        return False
+    finally:
+        cloudpickle.unregister_pickle_by_value(root)
+    return True
 
 
 def verify_file(function: Callable[..., Any], work: Path) -> str:
