@@ -38,6 +38,14 @@ def test_the_originals_formats_are_ours() -> None:
         our_formats(("onxx",))
 
 
+def test_the_originals_default_formats_are_taken() -> None:
+    defaults = nav.configuration
+    assert our_formats(defaults.DEFAULT_ONNX_TARGET_FORMATS) == ("onnx", "onnx-trace", "tensorrt")
+    assert our_formats(defaults.DEFAULT_TENSORFLOW_TARGET_FORMATS)[0] == "savedmodel"
+    assert {"torchscript-trace", "torch-export"} < set(our_formats(defaults.DEFAULT_TORCH_TARGET_FORMATS))
+    assert our_formats(defaults.DEFAULT_NONE_FRAMEWORK_TARGET_FORMATS) == ("python",)
+
+
 def test_formats_that_are_not_made_are_refused_rather_than_all_converted(tmp_path: Path) -> None:
     assert our_formats(None) == our_formats(()) == ()
     with pytest.raises(nav.exceptions.ModelNavigatorConfigurationError, match="made here: torch, torch-trt"):

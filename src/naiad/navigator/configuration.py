@@ -29,7 +29,13 @@ from naiad.navigator.format_settings import (
     TorchScriptConfig,
     TorchTensorRTConfig,
 )
-from naiad.navigator.formats import Format
+from naiad.navigator.formats import (
+    DEFAULT_NONE_FRAMEWORK_TARGET_FORMATS,
+    DEFAULT_ONNX_TARGET_FORMATS,
+    DEFAULT_TENSORFLOW_TARGET_FORMATS,
+    DEFAULT_TORCH_TARGET_FORMATS,
+    Format,
+)
 from naiad.navigator.strategies import (
     MaxThroughputAndMinLatencyStrategy,
     MaxThroughputStrategy,
@@ -40,6 +46,10 @@ from naiad.navigator.strategies import (
 )
 
 __all__ = [
+    "DEFAULT_NONE_FRAMEWORK_TARGET_FORMATS",
+    "DEFAULT_ONNX_TARGET_FORMATS",
+    "DEFAULT_TENSORFLOW_TARGET_FORMATS",
+    "DEFAULT_TORCH_TARGET_FORMATS",
     "AutocastType",
     "CommandStatus",
     "CustomConfig",

@@ -25,6 +25,17 @@ class Format(StrEnum):
     TF_TRT = "tf-trt"
 
 
+DEFAULT_NONE_FRAMEWORK_TARGET_FORMATS: Final = (Format.PYTHON,)
+DEFAULT_ONNX_TARGET_FORMATS: Final = (Format.ONNX, Format.TENSORRT)
+DEFAULT_TENSORFLOW_TARGET_FORMATS: Final = (Format.TF_SAVEDMODEL, Format.ONNX, Format.TENSORRT)
+DEFAULT_TORCH_TARGET_FORMATS: Final = (
+    Format.TORCHSCRIPT,
+    Format.TORCH_EXPORTEDPROGRAM,
+    Format.ONNX,
+    Format.TORCH_TRT,
+    Format.TENSORRT,
+)
+
 _OURS: Final = {
     Format.TORCHSCRIPT: ("torchscript-trace", "torchscript-script"),
     Format.TORCH_EXPORTEDPROGRAM: ("torch-export",),
