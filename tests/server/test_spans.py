@@ -193,13 +193,28 @@ def test_a_collector_that_is_gone_costs_no_answer(tmp_path: Path, models: Path) 
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}/v1/traces"
-        variables = server_environment() | {"OTEL_BSP_MAX_QUEUE_SIZE": "3", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
+        variables = server_environment() | {"OTEL_BSP_MAX_QUEUE_SIZE": "3", "OTEL_EXPORTER_OTLP_TIMEOUT": "3"}
         with serving(tmp_path / "log", models, *settings(Collector(url), "rate=1"), env=variables) as server:
             for _ in range(50):
                 assert infer(server) == 200
             assert server.get("/v2/trace/setting").json()["bsp_max_queue_size"] == "3"
-    assert f"traces cannot be sent to {url}" in server.log
+    (failure,) = [line for line in server.log.splitlines() if f"traces cannot be sent to {url}" in line]
+    assert "Connection refused" in failure
     assert "traces were dropped" in server.log
+
+
+@pytest.mark.slow
+def test_the_status_of_a_collector_that_refuses_is_logged(tmp_path: Path, models: Path) -> None:
+    """A server of models is no collector: it answers 404."""
+    with serving(tmp_path / "other", models) as other:
+        url = f"http://127.0.0.1:{other.http}/v1/traces"
+        with serving(
+            tmp_path / "log", models, *settings(Collector(url), "rate=1", "opentelemetry,bsp_schedule_delay=50")
+        ) as server:
+            assert infer(server) == 200
+            server.wait_for(f"traces cannot be sent to {url}: ")
+    (failure,) = [line for line in server.log.splitlines() if "cannot be sent" in line]
+    assert "404" in failure
 
 
 @pytest.mark.slow
@@ -256,6 +271,7 @@ def test_a_grpc_collector_that_is_gone_costs_no_answer(tmp_path: Path, models: P
                 assert infer(server) == 200
             server.wait_for(f"traces cannot be sent to {url}")
             assert infer(server) == 200
+    assert "Connection refused" in server.log
 
 
 @pytest.mark.slow

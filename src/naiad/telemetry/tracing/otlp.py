@@ -7,6 +7,7 @@ its arrival to its response, the span with the name of the model is its time in 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -43,6 +44,7 @@ _EXPORTERS: Final = {
 _PROTOCOL_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 DEFAULT_RESOURCE: Final = {"service.name": "triton-inference-server"}
 _GATHER_S: Final = 0.05
+_RETRIES: Final = re.compile(r",? retrying in [\d.]+s")
 SPANS: Final = 3
 """Spans of one trace."""
 
@@ -116,6 +118,21 @@ def _from(environment: Mapping[str, str], name: str, default: int) -> int:
         raise OptionError(f"environment variable {name}: {error}") from None
 
 
+class _Reasons(logging.Handler):
+    """Keeps what the library logs first while it exports: later lines say that it gave up, and not why.
+
+    Attributes:
+        first: the line; "" when there is none since it was set to that.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.first = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.first = self.first or _RETRIES.sub("", record.getMessage().partition("\n")[0]).rstrip(".")
+
+
 class SpanExport:
     """Sends traces as spans; see the module."""
 
@@ -129,6 +146,7 @@ class SpanExport:
         # The option counts spans, the queue traces.
         self._max_traces = max(1, settings.max_waiting // SPANS)
         self._has_failed = False
+        self._reasons = _Reasons()
 
     def problem(self) -> str:
         """The missing package, with how to install it; "" when nothing is missing."""
@@ -183,7 +201,9 @@ class SpanExport:
         from naiad.telemetry.tracing.spans import SpanMaker
 
         # The library logs every failed attempt; here a failure is logged once.
-        logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
+        library = logging.getLogger("opentelemetry.exporter")
+        library.addHandler(self._reasons)
+        library.propagate = False
         exporter = self._exporter()
         maker = SpanMaker(self._settings.resource or {})
         is_over = False
@@ -225,9 +245,10 @@ class SpanExport:
 
     def _send(self, exporter: Any, spans: list[ReadableSpan]) -> None:
         """A failing collector is logged once, until it accepts spans again."""
+        self._reasons.first = ""
         try:
             is_sent = exporter.export(spans).name == "SUCCESS"
-            reason = "it did not take them"
+            reason = self._reasons.first or "it did not take them"
         except Exception as error:
             is_sent, reason = False, first_line(error)
         if not is_sent and not self._has_failed:
