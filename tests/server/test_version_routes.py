@@ -312,6 +312,17 @@ def test_a_configuration_brings_routes_and_the_api_wins_until_it_changes(
     assert shares(server, "configured", PYTHON, 4) == {1: 2, 2: 2}
 
 
+def test_routes_of_a_configuration_that_name_no_version_are_in_the_log(tmp_path: Path) -> None:
+    routes = parameter("route.shadow", "9:0.5") + parameter("route.alias.stable", 8) + parameter("route.alias.new", 1)
+    folder = tmp_path / "models"
+    write_python(folder, "configured", 1, more=routes)
+    with serving(tmp_path / "log", folder) as server:
+        pass
+    alias, shadow = [line for line in server.log.splitlines() if "takes no requests by its routes" in line]
+    assert "version 8 of model 'configured'" in alias and "alias 'stable' names it" in alias
+    assert "version 9 of model 'configured'" in shadow and "shadow names it" in shadow
+
+
 def test_wrong_routes_in_a_configuration_are_refused_with_their_name(running: RunningServer, repository: Path) -> None:
     write_onnx(repository, "wrong", 1, parameter("route.split", "1:many"))
     answer = running.post("/v2/repository/models/wrong/load", {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from naiad.lifecycle.state.draining import Draining
     from naiad.lifecycle.state.model_requests import CallableModels
     from naiad.lifecycle.state.operations import Operation
+
+logger = logging.getLogger("naiad")
 
 
 class ServingObserver(Protocol):
@@ -81,6 +84,7 @@ class VersionSwap:
             return problem
 
         problems = await asyncio.gather(*(load(version) for version in fresh))
+        _warn_of_routes(entry)
         problem = next(filter(None, problems), None)
         # Without files the next load tries the failed versions again, although nothing has changed.
         entry.files, entry.read = None if problem else found.files, found.read
@@ -122,6 +126,7 @@ class VersionSwap:
         for version in before:
             self.retire(entry, version)
         entry.choose_serving()
+        _warn_of_routes(entry)
         # A version that took no other's place was shown only now, after ``_load`` had told of it.
         self.changed()
         entry.files, entry.read = found.files, found.read
@@ -165,6 +170,13 @@ class VersionSwap:
             entry.routing = Routing(entry.name, self._forget, changed=self.changed)
             entry.choose_serving()
         return entry.routing
+
+
+def _warn_of_routes(entry: ModelEntry) -> None:
+    """Say which versions the routes of a model name in vain: a shadow that is not there fails no request."""
+    if entry.routing is not None:
+        for version, reason in sorted(entry.routing.problems.items()):
+            logger.warning("version %d of model '%s' takes no requests by its routes: %s", version, entry.name, reason)
 
 
 def _show(entry: ModelEntry, fresh: Iterable[VersionEntry]) -> None:
