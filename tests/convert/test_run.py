@@ -159,6 +159,22 @@ def test_a_source_that_cannot_be_compared_is_refused(
     assert text in capsys.readouterr().err
 
 
+@pytest.mark.slow
+def test_samples_with_other_names_than_the_file_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is converted: the error of each conversion would name another cause."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    graph = "double (float[N, 3] x) => (float[N, 3] y) { y = Add (x, x) }"
+    model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]>' + graph)
+    onnx.save(model, tmp_path / "double.onnx")
+    np.savez(tmp_path / "samples.npz", z=np.ones((4, 3), np.float32))
+    words = (str(tmp_path / "double.onnx"), f"--data={tmp_path / 'samples.npz'}", f"--work={tmp_path / 'work'}")
+    assert main(["convert", *words]) == 1
+    told = capsys.readouterr().err
+    assert "the samples have the inputs z, and the model has x" in told
+    assert "give the arrays of --data the names of the model's inputs" in told
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [

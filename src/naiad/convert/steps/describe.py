@@ -63,6 +63,7 @@ def describe(
 def _named(source: SourceModel, sample: Sample) -> Sample:
     """With the names that the model itself has for its inputs, where samples came without names."""
     if not all(name.startswith("input__") for name in sample):
+        _check_names(source, sample)
         return sample
     own: list[str] = []
     if source.kind is SourceKind.ONNX:
@@ -72,6 +73,18 @@ def _named(source: SourceModel, sample: Sample) -> Sample:
     elif source.kind is SourceKind.KERAS:
         own = [str(one.name) for one in source.model.inputs]
     return dict(zip(own, sample.values(), strict=True)) if len(own) == len(sample) else sample
+
+
+def _check_names(source: SourceModel, sample: Sample) -> None:
+    """Refuse names that an ONNX file does not have: its conversions keep its names, and could not be verified."""
+    if source.kind is not SourceKind.ONNX:
+        return
+    own = {one.name for one in source.model.get_inputs()}
+    if set(sample) != own:
+        raise StepError(
+            f"the samples have the inputs {', '.join(sorted(sample))}, and the model has {', '.join(sorted(own))}",
+            "give the arrays of --data the names of the model's inputs",
+        )
 
 
 def _run(source: SourceModel, sample: Sample, index: int, names: list[str]) -> Arrays:
