@@ -173,6 +173,11 @@ def test_samples_with_other_names_than_the_file_are_refused(tmp_path: Path, caps
     told = capsys.readouterr().err
     assert "the samples have the inputs z, and the model has x" in told
     assert "give the arrays of --data the names of the model's inputs" in told
+    assert (tmp_path / "work" / "describe" / "reproduce.py").is_file() and "run it again: " in told
+    # The server keeps no folder of the conversion, unless it is asked to.
+    assert main(["serve", *words[:2], "--optimize"]) == 1
+    told = capsys.readouterr().err
+    assert "the samples have the inputs z" in told and "run it again" not in told
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def optimize_and_serve(argv: Sequence[str], serve: Callable[[Sequence[str]], int
     The options of ``naiad convert`` are those of ``add_options``; all others are the server's.
     """
     made = argparse.ArgumentParser("naiad serve MODEL --optimize", add_help=False, allow_abbrev=False)
-    made.add_argument("--optimize", action="store_true")
+    made.add_argument("--optimize", action="store_true", help=argparse.SUPPRESS)
     made.add_argument("--data", required=True)
     add_options(made)
     own, others = made.parse_known_args(list(argv))
@@ -40,14 +40,18 @@ def optimize_and_serve(argv: Sequence[str], serve: Callable[[Sequence[str]], int
 
 
 def _optimize(own: argparse.Namespace, repository: Path) -> None:
-    from naiad.convert.errors import ConvertError
+    from naiad.convert.errors import ConvertError, SourceError
     from naiad.convert.report_text import report_text
     from naiad.convert.run import Converter
 
     is_kept = own.work is not None
     with tempfile.TemporaryDirectory(prefix="naiad-convert-") as work:
         own.work = own.work or Path(work)
-        conversion = Converter(settings_of(own, repository=repository), say).run()
+        try:
+            conversion = Converter(settings_of(own, repository=repository), say).run()
+        except SourceError as error:
+            # The script goes with the folder.
+            raise error if is_kept else ConvertError(error.failure) from error
     print(report_text(conversion, has_files=is_kept), file=sys.stderr, end="")
     if not is_kept and not all(result.is_good for result in conversion.formats):
         print("--work DIR keeps the scripts, logs and worst samples of formats that failed", file=sys.stderr)

@@ -24,6 +24,18 @@ class FileMissingError(ConvertError, FileNotFoundError):
     """A file or a folder that is needed is not there."""
 
 
+class SourceError(ConvertError):
+    """The model and its samples do not fit each other, or fail.
+
+    Attributes:
+        failure: what is wrong, without the script that shows it again.
+    """
+
+    def __init__(self, failure: str, script: str) -> None:
+        super().__init__(f"{failure}\nrun it again: {script}")
+        self.failure = failure
+
+
 class StepError(Exception):
     """A step cannot do its work.
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from naiad.convert import paths
 from naiad.convert.choose import batching_of, choose
-from naiad.convert.errors import ConvertError, StepFailure
+from naiad.convert.errors import ConvertError, SourceError, StepFailure
 from naiad.convert.formats import FORMATS, Precision
 from naiad.convert.process import StepResult, run_step_process
 from naiad.convert.publish import can_warm_up, config_of, link_for_measuring, publish
@@ -150,7 +150,7 @@ class Converter:
             settings.work / "describe",
         )
         if found.failure is not None:
-            raise ConvertError(f"{found.failure}\nrun it again: {found.script}")
+            raise SourceError(str(found.failure), str(found.script))
         self.conversion.described = found.value
         if found.value["is_random"]:
             self.conversion.notes.append(
