@@ -213,9 +213,12 @@ class Engine:
 
         Raises:
             UnsupportedError: they are not recorded.
+            NotFoundError: there is no such model.
         """
         if self.slow is None:
             raise UnsupportedError("slow requests are not recorded: start the server with --slow-requests=100, say")
+        if model and not any(model in (key, short_name(key)) for key in self._entries):
+            raise NotFoundError(f"Request for unknown model: '{model}' is not found")
         return {"slow_requests": self.slow.as_json(model)}
 
     # Loading and unloading
