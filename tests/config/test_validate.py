@@ -251,7 +251,8 @@ CASES = {
     + 'ensemble_scheduling { step { model_name: "x" '
     + 'input_map { key: "when" value: "A" } output_map { key: "O" value: "B" } } '
     + 'step { model_name: "y" input_map { key: "when" value: "A" } output_map { key: "O" value: "B" } } }': [
-        "ensemble tensor 'B' can appear in an output map only once for ensemble 'm' step 1",
+        "ensemble tensor 'B' can appear in an output map only once for ensemble 'm' step 1; two steps may write it if "
+        "one runs 'when' and the other 'unless' the same tensor is true",
     ],
     # Metrics
     BASE + "model_metrics { metric_control { } metric_control { metric_identifier { } histogram_options { } } }": [

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from naiad.config.complete import ENSEMBLE
-from naiad.config.ensemble import are_exclusive
+from naiad.config.ensemble import UNLESS, WHEN, are_exclusive
 from naiad.config.problems import Violation
 
 MAX_STEPS: Final = 1024
 """Steps of one ensemble: each costs a request to it memory."""
 _AT = "ensemble_scheduling"
+_EXCLUSIVE: Final = f"; two steps may write it if one runs '{WHEN}' and the other '{UNLESS}' the same tensor is true"
+"""Behind the reference's text where a step has a condition, which the reference does not know."""
 
 
 def violations(config: Any) -> Iterator[Violation]:
@@ -61,8 +63,13 @@ def _steps(config: Any) -> Iterator[Violation]:
             # Two steps of which one or the other runs may write the same.
             if tensor in inputs or not all(are_exclusive(step.input_map, other.input_map) for other in before):
                 text = f"ensemble tensor '{tensor}' can appear in an output map only once for ensemble"
-                yield Violation(f"{path}.output_map", f"{text} '{config.name}' step {index}")
+                hint = _EXCLUSIVE if any(map(_is_conditional, [step, *before])) else ""
+                yield Violation(f"{path}.output_map", f"{text} '{config.name}' step {index}{hint}")
             before.append(step)
+
+
+def _is_conditional(step: Any) -> bool:
+    return WHEN in step.input_map or UNLESS in step.input_map
 
 
 def _flow(config: Any) -> Iterator[Violation]:
