@@ -123,6 +123,17 @@ def test_a_load_that_wants_more_than_there_is_fails_and_what_serves_goes_on(clie
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("counts", [("1", "8"), ("8", "1")])
+def test_of_a_resource_that_is_given_twice_the_smaller_count_holds(
+    repository: Path, tmp_path: Path, counts: Sequence[str]
+) -> None:
+    given = [f"--rate-limit-resource={name}:{count}" for name, count in zip("Rr", counts, strict=True)]
+    code, log = run_to_end(tmp_path / "log", "--model-repository", repository, *MODE, *given)
+    assert code == 1
+    assert "is limited to 1 which will prevent scheduling" in log
+
+
+@pytest.mark.slow
 def test_models_come_change_and_go_while_others_are_asked(client: Client, repository: Path) -> None:
     with ThreadPoolExecutor(1) as asking:
         asked = asking.submit(ask, client, 100)

@@ -75,4 +75,10 @@ def replica_settings(options: ServerOptions, budget: RequestBudget) -> LoadSetti
 def _rate_limits(options: ServerOptions) -> RateLimits | None:
     if not options.limits_rate:
         return None
-    return RateLimits([ResourceLimit(r.name, r.count, r.device) for r in options.rate_limit_resource])
+    least: dict[tuple[str, int | None], ResourceLimit] = {}
+    for resource in options.rate_limit_resource:
+        # Of a resource that is given twice the smaller count holds, as in the reference.
+        key = (resource.name.lower(), resource.device)
+        if key not in least or resource.count < least[key].count:
+            least[key] = ResourceLimit(resource.name, resource.count, resource.device)
+    return RateLimits(list(least.values()))
