@@ -171,10 +171,10 @@ def _candidate(model: ModelSource | RemoteModel, settings: LoadSettings) -> Cand
 
 
 @contextmanager
-def _said_while_it_lasts(name: str) -> Iterator[None]:
-    """Say now and then that a model is still being loaded: some are compiled, which takes a minute."""
+def _progress_of(name: str) -> Iterator[None]:
+    """Print now and then that a model is still being loaded: some are compiled, which takes a minute."""
     is_over = Event()
-    thread = Thread(target=_say_until, args=(name, is_over), name="naiad-still-loading", daemon=True)
+    thread = Thread(target=_print_progress, args=(name, is_over), name="naiad-still-loading", daemon=True)
     thread.start()
     try:
         yield
@@ -183,7 +183,7 @@ def _said_while_it_lasts(name: str) -> Iterator[None]:
         thread.join()
 
 
-def _say_until(name: str, is_over: Event) -> None:
+def _print_progress(name: str, is_over: Event) -> None:
     waited_s, pause_s = 0.0, SLOW_S
     while not is_over.wait(pause_s):
         waited_s += pause_s
@@ -193,7 +193,7 @@ def _say_until(name: str, is_over: Event) -> None:
 
 def _try_load(found: Candidate, settings: LoadSettings, checked: CheckedModels) -> ModelReport:
     """Load every version of a model that a server would load, and release it."""
-    with _said_while_it_lasts(found.source.name):
+    with _progress_of(found.source.name):
         report = _report(found, settings, checked)
     if found.folder is not None:
         found.folder.tried(not report.problems)

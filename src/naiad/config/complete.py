@@ -37,10 +37,10 @@ class ModelFormat:
     is_stated: bool = False
 
 
-_OF_SAVED_MODELS = ModelFormat("tensorflow", "tensorflow_savedmodel", "model.savedmodel", is_directory=True)
+_SAVED_MODEL_FORMAT = ModelFormat("tensorflow", "tensorflow_savedmodel", "model.savedmodel", is_directory=True)
 # In the order in which files are looked for (configuration reference, section "Auto-complete").
 FORMATS = (
-    _OF_SAVED_MODELS,
+    _SAVED_MODEL_FORMAT,
     ModelFormat("tensorflow", "tensorflow_graphdef", "model.graphdef"),
     ModelFormat("tensorrt", "tensorrt_plan", "model.plan"),
     ModelFormat("onnxruntime", "onnxruntime_onnx", "model.onnx"),
@@ -110,7 +110,7 @@ def format_of_file(path: Path) -> ModelFormat | None:
     It is a model for certain, so that a suffix is enough. The backend then looks into it.
     """
     if is_saved_model(path):
-        return _OF_SAVED_MODELS
+        return _SAVED_MODEL_FORMAT
     return _with_suffix(_OTHER_SUFFIXES.get(path.suffix, path.suffix))
 
 

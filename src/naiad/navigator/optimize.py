@@ -55,8 +55,10 @@ def optimize(
 
     Raises:
         ConvertError: the model or the samples cannot be used.
-        ModelNavigatorConfigurationError: a model of this kind becomes none of the target formats.
+        ModelNavigatorConfigurationError: none of the target formats is made here, or of a model of this kind.
     """
+    # Before the last call's workspace goes.
+    formats = our_formats(target_formats)
     work = Path(workspace or "navigator_workspace").resolve()
     # As the original's: a workspace is that of the last call.
     shutil.rmtree(work, ignore_errors=True)
@@ -71,7 +73,7 @@ def optimize(
         model=place,
         data="",
         work=work,
-        formats=our_formats(target_formats),
+        formats=formats,
         sample_count=count,
         # As the original: on unless the caller says otherwise. None would look for itself.
         batching=None if batching else False,
@@ -83,7 +85,7 @@ def optimize(
     )
     progress = print if verbose else None
     conversion = Converter(settings, progress, has_samples=True).run()
-    if settings.formats and not conversion.formats:
+    if formats and not conversion.formats:
         raise ModelNavigatorConfigurationError("; ".join(conversion.notes) + "; name other target formats")
     return Package(conversion, model)
 

@@ -211,7 +211,8 @@ class SteppedDecoupledInstance(ModelInstance):
         if batch is not None:
             batch.infer_ns = batch.end_ns = monotonic_ns()
             self._events.step_finished(self, batch)
-        self._on_idle.notify(self.is_idle)
+        if self._on_idle.callback is not None:
+            self._on_idle.notify(self.is_idle)
 
     # Steps
 
@@ -260,7 +261,8 @@ class SteppedDecoupledInstance(ModelInstance):
                 # Further responses would reach nobody.
                 self._open.pop(one.request, None)
                 self._respond(one, step, FLAG_FINAL)
-                self._on_idle.notify(self.is_idle)
+                if self._on_idle.callback is not None:
+                    self._on_idle.notify(self.is_idle)
                 return False
         return True
 
@@ -283,7 +285,8 @@ class SteppedDecoupledInstance(ModelInstance):
             error = CancelledError(f"{request_label(one.request.id)}the request was cancelled by its caller")
         flags = FLAG_FINAL | FLAG_EMPTY if error is None else FLAG_FINAL | FLAG_ERROR
         self._events.worker_responded(one.request, Response(0, None, error, flags), one.batch)
-        self._on_idle.notify(self.is_idle)
+        if self._on_idle.callback is not None:
+            self._on_idle.notify(self.is_idle)
 
 
 def run_steps(instance: DecoupledInstance, batch: Batch) -> list[str]:

@@ -6,21 +6,25 @@ from collections.abc import Callable
 
 
 class IdleCallback:
-    """Holds one callback at a time, and calls it once."""
+    """Holds one callback at a time, and calls it once.
 
-    __slots__ = ("_callback",)
+    Attributes:
+        callback: what waits; None for nothing.
+    """
+
+    __slots__ = ("callback",)
 
     def __init__(self) -> None:
-        self._callback: Callable[[], object] | None = None
+        self.callback: Callable[[], object] | None = None
 
     def set(self, callback: Callable[[], object], is_idle: bool) -> None:
         """Hold ``callback`` for the next ``notify``; call it at once when the instance is idle."""
-        self._callback = callback
+        self.callback = callback
         self.notify(is_idle)
 
     def notify(self, is_idle: bool) -> None:
         """Call back, if something waits and the instance is idle."""
-        callback = self._callback
+        callback = self.callback
         if callback is not None and is_idle:
-            self._callback = None
+            self.callback = None
             callback()

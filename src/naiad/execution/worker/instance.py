@@ -146,7 +146,7 @@ class ProcessInstance(ModelInstance):
         # Why this side killed the worker, "" when it did not.
         self._verdict = ""
         self._is_late = False
-        # The start of the batch that ``_say_if_long`` saw last, and after which time it is worth another line.
+        # The start of the batch that ``_log_long_batch`` saw last, and after which time it is worth another line.
         self._long_ns, self._long_s = 0, LONG_S
 
     # Start and end
@@ -478,9 +478,9 @@ class ProcessInstance(ModelInstance):
             self._end(process, f"it gave no sign of life for {silence_s:g} s ({self._worker_spec.setting})")
             return
         self._session.beat()
-        self._say_if_long()
+        self._log_long_batch()
 
-    def _say_if_long(self) -> None:
+    def _log_long_batch(self) -> None:
         """Log a batch that runs for very long, after twice the time again: nothing else shows a model that hangs."""
         batch = self._requests.batch
         if batch is None or not batch.start_ns:

@@ -38,7 +38,7 @@ __all__ = [
 MAX_VERSION = 2**63 - 1
 IN_TWO: Final = "model appears in two or more repositories"
 """The reference's reason in the index."""
-_OF_THE_DISK: Final = "lost+found"
+_LOST_AND_FOUND: Final = "lost+found"
 """The folder that file systems keep in the root of a disk, for themselves."""
 _CYCLE = "'{}' is a link to a folder that holds it (a cycle)"
 
@@ -232,7 +232,7 @@ def _model_paths(repository: Path, problems: list[LayoutProblem], only: str | No
 
 
 def _is_passed_over(name: str) -> bool:
-    return name.startswith(".") or name == _OF_THE_DISK
+    return name.startswith(".") or name == _LOST_AND_FOUND
 
 
 def _has_utf8_name(path: Path, problems: list[LayoutProblem]) -> bool:

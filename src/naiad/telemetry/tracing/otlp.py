@@ -192,18 +192,21 @@ class SpanExport:
     # In the thread
 
     def _run(self) -> None:
+        # The library logs every failed attempt; here a failure is logged once.
+        library = logging.getLogger("opentelemetry.exporter")
+        propagates, library.propagate = library.propagate, False
+        library.addHandler(self._reasons)
         try:
             self._send_all()
         except Exception:
             logger.exception("traces are no longer sent to %s", self._settings.url)
+        finally:
+            library.removeHandler(self._reasons)
+            library.propagate = propagates
 
     def _send_all(self) -> None:
         from naiad.telemetry.tracing.spans import SpanMaker
 
-        # The library logs every failed attempt; here a failure is logged once.
-        library = logging.getLogger("opentelemetry.exporter")
-        library.addHandler(self._reasons)
-        library.propagate = False
         exporter = self._exporter()
         maker = SpanMaker(self._settings.resource or {})
         is_over = False
